@@ -27,6 +27,8 @@ DELETE = '{ action = "delete_subscription", durable = true }'
 CONFIG = "\n".join(
     policy(name, topics, f'when = {{ lag_records = "> {LIMIT}" }}\nthen = {then}')
     for name, topics, then in (
+        ("topics cut", "q6-cut/#", '"disconnect"'),
+        ("topics deleted", "q6-deleted/#", '"delete_subscription"'),
         ("delete", "$queue/delete/+", '"delete_subscription"'),
         ("delete durable", "$queue/delete-durable/+", DELETE),
         ("matrix", "$queue/+", '"disconnect"'),
@@ -175,6 +177,48 @@ def assert_told(headway: BrokerProcess, reader: Reader, company: str, outcome: s
     assert not row(headway, raw.name, reader.queue)
 
 
+@pytest.mark.parametrize("outcome", ["channel.close", "connection.close"])
+@pytest.mark.parametrize("transacted", [True, False], ids=["transacted", "no transaction"])
+@pytest.mark.parametrize(
+    ("reads", "does"),
+    [("topics", "cut"), ("topics", "deleted"), ("queue", "cut"), ("queue", "deleted"), ("durable queue", "cut")],
+)
+def test_q6_on_topics_who_is_too_slow_gets_506_with_the_verdict_too(
+    headway: BrokerProcess, feeder: Named, name: str, reads: str, does: str, transacted: bool, outcome: str
+) -> None:
+    """Consumers of topics, and of queues that are bound to them. A transaction under way does nothing any more."""
+    key, queue = f"q6-{does}.{name}", "amq.topic"
+    with Named(headway.port, name, receive_buffer=SMALL) as raw:
+        raw.open_channel(2)
+        company = raw.declare()
+        if outcome.startswith("channel"):
+            raw.consume(company)
+        if transacted:
+            raw.call(Tx.Select(), Tx.SelectOk, 2)
+            raw.publish("", company, b"of the transaction", channel=2)
+        if reads == "topics":
+            arguments = {"x-headway-topics": key}
+            raw.call(Basic.Consume(queue=queue, no_ack=True, arguments=arguments), Basic.ConsumeOk, 2)
+        else:
+            queue = raw.declare(f"q6/{name}" if "durable" in reads else "", exclusive=reads == "queue",
+                                durable=reads != "queue")
+            raw.call(Queue.Bind(queue=queue, exchange="amq.topic", routing_key=key), Queue.BindOk)
+            raw.consume(queue, 2, prefetch=WINDOW)
+        feeder.put(key, *[BIG] * WINDOW, *numbered(LIMIT + 1, 10), exchange="amq.topic")
+        [verdict] = until(lambda: headway.verdicts(name), what="a verdict")
+        assert (verdict["policy"], verdict["enforced"]) == (f"topics {does}", True)
+        if transacted:
+            raw.do(Tx.Commit(), 2)
+        if outcome.startswith("channel"):
+            assert_told_why(raw.channel_closed(2), verdict)
+            assert raw.sync().bodies(0) == []
+        else:
+            assert_told_why(raw.connection_closed(), verdict)
+        assert not any(isinstance(item, Tx.CommitOk) for _, item in raw.inbox)
+    if "durable" in reads:
+        feeder.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
 @pytest.mark.parametrize("how", ["get", "callback"])
 @pytest.mark.parametrize(
     ("queue", "durable", "spared"),
@@ -196,7 +240,7 @@ def test_q3_deleting_spares_durable_queues_unless_told(
         verdict = until(lambda: headway.verdicts(name))[0]
         assert verdict["enforced"] != spared
         if spared:
-            assert "would have been unsubscribed" in verdict["text"]
+            assert "durable, so spared, and not unsubscribed by policy" in verdict["text"]
             got = [body for _ in range(0, LIMIT + WINDOW, WINDOW) for body in reader.take(WINDOW)]
             assert got + reader.take(1) == sent[WINDOW:]
             feeder.call(Queue.Delete(queue=queue), Queue.DeleteOk)

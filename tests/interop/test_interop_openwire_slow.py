@@ -57,11 +57,9 @@ def _is_closed(jms: Jms, consumer: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("there", "done"), [("queue://ask/work", False), ("queue://cut/work", False), ("topic://ask.work", True)]
-)
-def test_a_commit_of_a_consumer_that_was_closed(jms: Jms, governed: BrokerProcess, there: str, done: bool) -> None:
-    """What it took from a queue is others' again, so the commit fails. A topic's records are nobody else's."""
+@pytest.mark.parametrize("there", ["queue://ask/work", "queue://cut/work", "topic://ask.work", "topic://cut.work"])
+def test_a_commit_of_a_consumer_that_was_closed_fails(jms: Jms, governed: BrokerProcess, there: str) -> None:
+    """Also of one of topics, whose records are nobody else's."""
     slow, other = jms.connect(url_of(governed)), jms.connect(url_of(governed))
     session, sending, out = jms.session(slow, TRANSACTED), jms.session(other), fresh()
     consumer = jms.consumer(session, f"{there}?consumer.prefetchSize=5")
@@ -70,14 +68,11 @@ def test_a_commit_of_a_consumer_that_was_closed(jms: Jms, governed: BrokerProces
     taken = jms.got(consumer).body
     until(lambda: jms.faults(slow), what="it is asked to close")
     jms.send(jms.producer(session), session, "sent", out)
-    if done:
+    with pytest.raises(JmsError, match="rolled back"):
         jms.do("commit", session)
-        assert jms.got(jms.consumer(sending, out)).body == "sent"
-    else:
-        with pytest.raises(JmsError, match="rolled back"):
-            jms.do("commit", session)
+    if there.startswith("queue"):
         assert jms.got(jms.consumer(sending, there)).body == taken
-        assert jms.receive(jms.consumer(sending, out), 200) is None
+    assert jms.receive(jms.consumer(sending, out), 200) is None
     jms.do("close", slow)
     jms.do("close", other)
 

@@ -50,11 +50,12 @@ class Enforcer:
             case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:
                 if subscription.reader.queue is not None:
                     self._delete_queue(subscription, verdict, now)
-                elif _would_never_know(subscription):
-                    self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=True)
-                    self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
-                else:  # it reads topics: all that there is of it is the consumer
+                elif subscription.request.options.lease_s is not None:  # its client learns it from that
                     self._close(subscription, verdict, "deleted", now, deletes=True)
+                else:  # as of a queue, so that clients are told in the same way
+                    whole = not subscription.session.outlet.closes_consumers
+                    self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=whole)
+                    self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._cutter.count(subscription)
                 self._ending.end(subscription, verdict.reason, now)

@@ -176,8 +176,9 @@ class Governor:
         wall_s = now + self._registry.wall_offset_s
         if not session.connected and action.kind.needs_connection:
             return  # it has disconnected already
-        if action.kind is ActionKind.DELETE_SUBSCRIPTION and subscription.durable and not action.durable:
-            decision = msgspec.structs.replace(decision, enforced=False)  # the rule has to say ``durable`` for that
+        spares = action.kind is ActionKind.DELETE_SUBSCRIPTION and not action.durable
+        if spares and subscription.durable and decision.enforced:  # the rule has to say ``durable`` for that
+            decision = msgspec.structs.replace(decision, enforced=False, spared=True)
         if action.kind is ActionKind.PLUGIN and decision.kind is DecisionKind.FIRE and decision.enforced:
             decision = self.plugged.ask(subscription, decision, sample, now, wall_s)
             subscription.case.state.hold(decision.rule, decision.moves or ())

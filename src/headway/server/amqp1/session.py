@@ -12,6 +12,7 @@ from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import Session, Subscription
+from headway.core.queue import queue_behind
 from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
@@ -53,13 +54,15 @@ LOOK_SHARE = 32
 
 
 class Amqp1Session(SessionSide):
-    __slots__ = ("_gone_back", "leaving", "links")
+    __slots__ = ("_cut_upto", "_gone_back", "leaving", "links")
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
         super().__init__(peer, session, number, begin)
         self.links = Links(peer, session)
         self.leaving: set[int] = set()
         """Handles of links that the broker has ended, and the client has not yet."""
+        self._cut_upto = -1
+        """The last delivery when the broker ended a link of topics; no delivery of such links is in flight."""
         self._gone_back: dict[int, None] = {}
         """Deliveries of links that have ended, which are in their queues again: no transaction can settle them."""
         peer.write(write(number, Begin(number, 0, WINDOW, WINDOW, HANDLE_MAX)))
@@ -178,6 +181,8 @@ class Amqp1Session(SessionSide):
         """Ends a link from the broker's side; its durable subscription stays."""
         link = self.links[handle]
         self.links.forget(link)
+        if isinstance(link, ConsumingLink) and queue_behind(link.consumer) is None:
+            self._cut_upto = self.core.last_id
         link.end(closed=False)
         self.leaving.add(handle)
         failure = self._error(LinkFault(condition, text))
@@ -288,8 +293,9 @@ class Amqp1Session(SessionSide):
             raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
         do = self._outcome(state.outcome, settled=True)
         assert do is not None
-        if self._has_gone_back(said.first, last):
-            text = "a delivery that it settles has gone back to its queue, as its link ended"
+        unknown = len(ids) <= last - said.first & MASK
+        if self._has_gone_back(said.first, last) or (unknown and self._number(said.first) <= self._cut_upto):
+            text = "the broker has ended the link of a delivery that it settles"
             transaction.spoil(Refused(Reason.PRECONDITION_FAILED, text))
         named = transaction.named(self.core)
         ids = [one for one in ids if one not in named]

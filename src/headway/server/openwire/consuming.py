@@ -82,7 +82,7 @@ class Consuming(PeerPart[ClientSide]):
         self.by_id: dict[ConsumerId, Consumer] = {}
         self.by_slot: dict[int, Consumer] = {}
         self.closed: dict[ConsumerId, Consumer] = {}
-        """Consumers of queues that the broker has closed, and the client has not yet."""
+        """Consumers that the broker has closed, and the client has not yet."""
         self._slots: list[int] = []
         """Numbers that are free again."""
         self._top = 0
@@ -385,9 +385,8 @@ class Consuming(PeerPart[ClientSide]):
     def close(self, consumer: Consumer) -> None:
         """Ends a consumer, and asks the client to close it."""
         self._end(consumer)
-        if any(one.reader.queue is not None for one in consumer.subscriptions):
-            self.closed[consumer.id] = consumer
-            self._peer.granted.tab.add(CONSUMERS, _bytes_of(consumer.info))
+        self.closed[consumer.id] = consumer
+        self._peer.granted.tab.add(CONSUMERS, _bytes_of(consumer.info))
         self._peer.write(write_close_consumer(consumer.id))
 
     # -- credit -----------------------------------------------------------------------------------------------------

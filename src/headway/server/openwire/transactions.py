@@ -114,7 +114,7 @@ class Transactions(PeerPart[ClientSide]):
             return
         if consumer is None:
             if ack.consumer in self._consuming.closed:
-                self.spoil(ack.transaction, "what it took has gone back to its queue, as its consumer was closed")
+                self.spoil(ack.transaction, "the broker has closed the consumer of what it took")
             return
         transaction, ids = self._of(ack.transaction), self._settling.ids_of(consumer, ack)
         self._peer.budget.left -= (len(ids) + len(consumer.channel.in_flight)) // LOOK_SHARE

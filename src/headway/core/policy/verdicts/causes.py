@@ -76,6 +76,8 @@ def explain(
         )
     plugged = decision.action.kind is ActionKind.PLUGIN
     deed = _plugged_deed(decision, sample) if plugged else _deed(decision.action, sample, decision.enforced)
+    if decision.spared:
+        deed = f"durable, so spared, and not {ACTIONS[decision.action.word].deed}"
     cause = explain_cause(sample, broker_late=broker_late)
     return f"{_who(client, filter)}: {_findings(decision, sample)}; cause: {cause}; {deed} by {by}{_dry(decision)}"
 
@@ -248,6 +250,8 @@ def _undone(action: Action) -> str:
 
 
 def _dry(decision: Decision) -> str:
+    if decision.spared:
+        return " (without durable = true)"
     if decision.enforced:
         return ""
     return " (dry run: enforce = false)" if decision.kind is DecisionKind.FIRE else ", dry run"

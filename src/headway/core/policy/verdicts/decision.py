@@ -23,6 +23,7 @@ class Decision(msgspec.Struct, frozen=True):
     kind: DecisionKind
     action: Action
     enforced: bool
+    """The action is carried out: the rule is no dry run, and the consumer is not spared."""
     readings: tuple[Reading, ...]
     """All comparisons of the condition, including those in an ``any`` that did not hold."""
     window_s: float
@@ -40,6 +41,8 @@ class Decision(msgspec.Struct, frozen=True):
     """The answer of a plugged-in action. None: it was not called, or it failed."""
     undone: tuple[Action, ...] = ()
     """For a clear, what the rule did while it was active."""
+    spared: bool = False
+    """The action is not for durable consumers, and this is one."""
     failed: str = ""
     """How the plugged-in action failed; empty: it did not."""
 

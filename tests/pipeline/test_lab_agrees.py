@@ -142,6 +142,7 @@ def policy(*rules: str) -> str:
         ['when = { lag_records = 600 }\nfor = "2s"\nthen = "disconnect"'],
         ['when = { lag_bytes = "1300kB" }\nthen = "delete_subscription"'],
         ['when = { drain_rate = "<20kB/s" }\nfor = "3s"\nretries = 3\nthen = "disconnect"'],
+        ['when = { drain_rate = "<5kB/s" }\nfor = "3s"\nretries = 3\nexcuse_pauses = false\nthen = "disconnect"'],
         ['when = { drain_rate = "<60kB/s" }\nfor = "5s"\nthen = "disconnect"'],
         ['when = { credit_exhausted_time = "4s" }\nthen = "close_consumer"'],
         ['when = { ack_age = "6s" }\nthen = "disconnect"'],

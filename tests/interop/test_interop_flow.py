@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
-from tests.interop.raw import Message, PubRec, Raw
+from tests.interop.raw import Message, PubRec, PubRel, Raw
 from tests.interop.waiting import until
 
 from headway.core.message.record import Properties
@@ -223,6 +223,32 @@ def test_what_a_member_leaves_unacknowledged_goes_to_the_others(broker: BrokerPr
         for message in rest:
             stayer.ack(message)
         assert stayer.so_far() == []
+
+
+@pytest.mark.parametrize("published", [1, 2])
+@pytest.mark.parametrize("how", ["vanishes", "unsubscribes", "begins anew"])
+def test_what_has_arrived_at_a_member_goes_to_nobody_else(
+    broker: BrokerProcess, name: str, how: str, published: int
+) -> None:
+    """Only the second half of the handshake is missing when it ends (MQTT-4.8.2-5)."""
+    with Raw(broker.port, f"{name}-a") as leaver, Raw(broker.port, f"{name}-b") as stayer, Raw(broker.port) as writer:
+        leaver.subscribed(TopicRequest(f"$share/g/{name}", 2))
+        for i in range(10):
+            writer.publish(name, b"%d" % i, published)
+        for message in leaver.messages(10):
+            leaver.rec(message)
+            assert leaver.expect(PubRel).packet_id == message.packet_id
+        stayer.subscribed(TopicRequest(f"$share/g/{name}", 2))
+        match how:
+            case "vanishes":
+                leaver.close()
+            case "unsubscribes":
+                leaver.unsubscribe(f"$share/g/{name}")
+            case _:
+                Raw(broker.port, f"{name}-a", clean_start=True).close()
+        until(lambda: not broker.consumer(f"{name}-a"), what="it is no member any more")
+        writer.published(name, b"another")
+        assert [message.payload for message in stayer.so_far()] == [b"another"]
 
 
 def test_a_stuck_member_gets_no_more_than_its_window(broker: BrokerProcess, name: str) -> None:

@@ -20,7 +20,7 @@ from headway.wire.mqtt.packets import ConnAck, Connect, DisconnectPacket, PubCom
 
 EXPIRY_S = 1_000_000
 PUBREC, PUBREL, PUBCOMP = 5, 6, 7
-TOPIC = "t/x"
+TOPIC, GROUP = "t/x", "$share/g/t/x"
 
 
 class Client:
@@ -158,8 +158,9 @@ class Publisher(Client):
 
 
 class Subscriber(Client):
-    def __init__(self, name: str, version: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, name: str, version: int, tell: Callable[[str], None], filter: str = TOPIC) -> None:
         super().__init__(name, version, tell)
+        self.filter = filter
         self.subscribed = False
         self.held: dict[int, None] = {}
         """Ids of deliveries that it has and that were not released."""
@@ -180,7 +181,7 @@ class Subscriber(Client):
 
     def resume(self) -> None:
         if not self.subscribed:
-            self.say(encode_subscribe(1, [TopicRequest(TOPIC, 2)], version=self.version))
+            self.say(encode_subscribe(1, [TopicRequest(self.filter, 2)], version=self.version))
 
     def hear(self, said: Any) -> None:
         match said:

@@ -3,8 +3,8 @@
 Theory of operation. First all metadata changes and positions are folded (folding.py). This gives the remaining changes
 and the recovered position of each durable subscription and queue. Then these changes and the runs are applied in order
 of sequence. A run goes to the same lanes as before if one of their readers still needs a record of it. At the end the
-cursors are moved to their recovered positions. Unsettled deliveries of a subscription are in flight again. Unsettled
-deliveries of a queue are requeued.
+cursors are moved to their recovered positions. Unsettled deliveries of a subscription are in flight again, and so are
+exactly-once deliveries of a queue, with the member that may have them. All others of a queue are requeued.
 
 What cannot be replayed is set aside (``odd``), each thing by itself: one record that a dialect cannot write costs its
 lane this record, and nobody else anything.
@@ -34,6 +34,7 @@ from headway.core.clients.queues import Queues
 from headway.core.clients.sessions import Admission
 from headway.core.clients.subscriptions import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Session, Subscription
+from headway.core.delivery import record_at
 from headway.core.log import (
     NOT_DURABLE,
     Chunk,
@@ -86,6 +87,8 @@ class Restoring:
         self._in_flight_ids: dict[str, dict[int, tuple[int, int, bool]]] = {}
         """Exactly-once deliveries by client and delivery id, the latest last: the number of the durable position, the
         sequence, and whether the client has received it."""
+        self._held: dict[int, dict[int, tuple[str, int, bool]]] = {}
+        """The same by durable position and sequence: the client, the delivery id, and whether the client has it."""
         self._floors: dict[Feed, int] = {}
         """The first sequence that a reader of the feed needs."""
         self.records = 0
@@ -245,6 +248,9 @@ class Restoring:
         self._change_routes()
         self._registry.router.exchanges.ends_unused = True
         sessions = self._registry.sessions
+        for client, in_flight_ids in self._in_flight_ids.items():
+            for delivery_id, (position_number, sequence, released) in in_flight_ids.items():
+                self._held.setdefault(position_number, {})[sequence] = client, delivery_id, released
         known = [(sessions[client].channel, ids) for client, ids in self._in_flight_ids.items() if client in sessions]
         for channel, in_flight_ids in known:
             channel.go_on_after(next(reversed(in_flight_ids)))
@@ -274,7 +280,7 @@ class Restoring:
         now: float,
     ) -> None:  # fmt: skip
         if isinstance(owner, Queue):
-            self._place_queue(owner, cursor, recovered)
+            self._place_queue(owner, cursor, recovered, position_number, now)
         elif isinstance(owner, Poll):
             owner.archive_cursor.offset = recovered.upto
         else:
@@ -291,15 +297,27 @@ class Restoring:
         return sequence >= recovered.upto and not recovered.covers(sequence)
 
     def _ids(self, owner: Subscription, position_number: int) -> dict[int, tuple[int, bool]]:
-        in_flight_ids = self._in_flight_ids.get(owner.session.client, {})
         return {
             sequence: (delivery_id, released)
-            for delivery_id, (number, sequence, released) in in_flight_ids.items() if number == position_number
-        }  # fmt: skip
+            for sequence, (client, delivery_id, released) in self._held.get(position_number, {}).items()
+            if client == owner.session.client
+        }
 
-    def _place_queue(self, queue: Queue, cursor: Cursor, recovered: RecoveredPosition) -> None:
+    def _place_queue(
+        self, queue: Queue, cursor: Cursor, recovered: RecoveredPosition, position_number: int, now: float
+    ) -> None:
+        members = {member.session.client: member for member in queue.members}
+        held = self._held.get(position_number, {}) if members else {}
         for chunk, index in unsettled(cursor, recovered):
-            queue.restored(cursor, chunk, index)
+            client, delivery_id, released = held.get(chunk.sequence_of(index), ("", 0, False))
+            member = members.get(client)
+            if member is None or delivery_id in member.channel.in_flight:
+                queue.restored(cursor, chunk, index)
+                continue
+            record = record_at(cursor.lane.dialect, chunk, index)
+            delivery = Delivery(member, now, cursor, chunk, index, chunk.first_number + index, released, record=record)
+            cursor.sent(delivery.number, chunk)
+            member.channel.add(delivery_id, delivery)
         _step_over(cursor, recovered.unsent)
         self._registry.ready_queues[queue] = None
 

@@ -101,7 +101,7 @@ class Unsettled:
 
     def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
         """Requeues the member's unsettled records. Exactly-once records, which no other client may get, are lost;
-        without ``all_of_it`` the member keeps them."""
+        without ``all_of_it`` the member keeps them. Those that have arrived at the client are settled."""
         for _ in self.requeue_in_steps(member, reason, all_of_it=all_of_it):
             pass
 
@@ -115,7 +115,9 @@ class Unsettled:
                 continue
             delivery = lose(member, delivery_id)
             assert delivery is not None
-            if others_may_get(delivery):
+            if delivery.released:
+                delivery.cursor.acknowledge(delivery.number)
+            elif others_may_get(delivery):
                 self.requeue(delivery)
             elif isinstance(delivery.cursor, QueueCursor):
                 self.lose(delivery, reason)
@@ -138,7 +140,10 @@ class Unsettled:
 
 
 def others_may_get(delivery: Delivery) -> bool:
-    """Tells whether a record may go to another client: one that is delivered exactly once may not."""
+    """Tells whether a record may go to another client: one that is delivered exactly once may not, nor may one that has
+    arrived."""
+    if delivery.released:
+        return False
     return delivery.record is None or min(delivery.record.qos, delivery.subscription.request.qos) == 1
 
 

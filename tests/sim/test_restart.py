@@ -186,7 +186,7 @@ def test_exactly_once(seed: int) -> None:
 
 
 def test_much_is_exactly_once() -> None:
-    counts = counts_so_far(OnceWorld, range(1, 13), 200)
+    counts = counts_so_far(OnceWorld, range(1, 21), 200)
     assert counts["crashes"] > 15
     assert counts["clean"] > 5
     assert counts["completed"] > 50

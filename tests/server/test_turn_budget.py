@@ -11,6 +11,7 @@ from bench.wires.packets import (
     connect,
     encode_connect,
     encode_disconnect,
+    encode_pingreq,
     encode_publish,
     encode_subscribe,
     encode_unsubscribe,
@@ -306,6 +307,26 @@ def test_a_turn_has_an_end_whoever_asks(house: House) -> None:
         before = records
     assert before == 8 * 4000
     assert len(reader.payloads()) == 8 * 4000
+
+
+def test_who_finds_a_turn_used_up_does_not_wait_for_all_who_are_busy(house: House) -> None:
+    busy = [Person(house, f"busy {number}") for number in range(40)]
+    late = [Person(house, f"late {number}") for number in range(4)]  # they use up a turn
+    one = Person(house, "one")
+    for some in busy:
+        some.send(*publishes())
+    for _ in range(20):
+        house.pretended.once()
+    for some in late:
+        some.send(*publishes())
+    one.send(encode_pingreq())
+    turns = 0
+    while not one.heard():
+        assert house.pretended.once()
+        turns += 1
+    assert turns <= 3
+    house.run()
+    assert house.broker.registry.totals.published_records == 44 * MANY, "and nobody is forgotten"
 
 
 def test_answers_and_records_keep_their_order(house: House) -> None:

@@ -51,6 +51,8 @@ class Host(OutletHost, Protocol):
     hangups: Hangups
     ahead_bytes: int
     """Bytes that were read of publishers that are held back."""
+    work_left: int
+    """Work that all connections together may still ask for in this turn."""
 
     def turn_soon(self, read_s: float = ...) -> None: ...
     def writable(self, session: Session) -> None: ...
@@ -61,7 +63,8 @@ class Host(OutletHost, Protocol):
     def has_left(self, connection: Connection) -> None:
         """Notes that a client has left before its login is answered, and what it said is still to be handled."""
     def closed(self, connection: Connection, reason: Reason, text: str) -> None: ...
-    def go_on_later(self, connection: Connection) -> None: ...
+    def go_on_later(self, connection: Connection, *, unserved: bool = False) -> None:
+        """Lets a connection go on in a later turn. ``unserved``: nothing was left of this one when its bytes came."""
 
 
 class Peer(Protocol):
@@ -228,7 +231,7 @@ class Connection(SocketOutlet):
 
     def _hand(self, data: bytes) -> None:
         """Hands bytes to the peer. Stops reading while the peer has more to do than one turn allows."""
-        more = False
+        more, unserved = False, self.host.work_left <= 0 and "turn" not in self.reading_paused_by
         try:
             more = self.peer_side.received(data)
         except Exception:  # a bug of ours is logged, and ends this connection alone
@@ -241,7 +244,7 @@ class Connection(SocketOutlet):
             self.host.turn_soon(self.heard_s)
         if more:
             self.pause_reading("turn")
-            self.host.go_on_later(self)
+            self.host.go_on_later(self, unserved=unserved)
             return
         if self.reading_paused_by:
             self.resume_reading("turn")

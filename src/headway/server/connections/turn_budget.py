@@ -2,9 +2,10 @@
 
 Theory of operation. One read may bring a great deal of work: ten thousand publishes, a thousand filters. Each
 connection has a *budget* for each turn, counted in work and not in bytes. What goes beyond it waits for the next turn,
-in order, and the connection is not read meanwhile. Connections with more to do take turns (engine.py), and all
-connections together have a budget as well. So the others are read soon, even if one client asks for a lot. Clients that
-have not logged in have a small budget of their own, so that nobody without a login keeps clients waiting.
+in order, and the connection is not read meanwhile. Connections with more to do take turns (engine.py), behind those
+that found the turn used up when they came. All connections together have a budget as well. So the others are read
+soon, even if one client asks for a lot. Clients that have not logged in have a small budget of their own, so that
+nobody without a login keeps clients waiting.
 
 A unit of work is one record on its way to one lane, or the smallest of packets, some three microseconds. What takes
 longer counts as more. A decoder counts, for each kind of item, what it takes to be read and carried out

@@ -110,6 +110,8 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
         """Connections with more to do than one turn allows, in the order of their turns."""
+        self._unserved: dict[Connection, None] = {}
+        """Those that came when others had used up the turn. They go on before the busy ones, once."""
         self._greeting: dict[Connection, None] = {}
         """Those whose clients have not logged in."""
         self.turn_work = TurnWork()
@@ -181,7 +183,7 @@ class Engine:
             return
         began = self.pulse.begin()
         self.turns += 1
-        if self._busy or self._greeting:
+        if self._busy or self._greeting or self._unserved:
             self._go_on()
         self.turn_work.end()
         ticks, self._tick_due = self._tick_due, False
@@ -212,7 +214,7 @@ class Engine:
         self.turn_work.begin()
         self.floods.turn()
         self._ring_in_time()
-        if self._busy or self._greeting or self.broker.has_work or self.broker.registry.effects:
+        if self._busy or self._greeting or self._unserved or self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
     def connection_budget(self, *, greeting: bool = False) -> int:
@@ -228,16 +230,17 @@ class Engine:
         self.work_left -= work
         self.turn_soon()
 
-    def go_on_later(self, connection: Connection) -> None:
-        waiting = self._busy if connection.admitted else self._greeting
+    def go_on_later(self, connection: Connection, *, unserved: bool = False) -> None:
+        waiting = self._greeting if not connection.admitted else self._unserved if unserved else self._busy
         waiting[connection] = None
         self.turn_soon()
 
     def _go_on(self) -> None:
-        """Continues connections that have more to do: at least one, and others while the turn has work left."""
-        self.work_left = max(self.work_left, self.turn_work.of_one)
+        """Continues connections that have more to do: at least one that is busy, and others while the turn has work
+        left. Who asks for little waits for nobody who always asks for more."""
         self.greeting_left = GREETING_WORK  # those that wait have a budget of their own beside those that come anew
-        for waiting in (self._greeting, self._busy):
+        for waiting in (self._greeting, self._unserved, self._busy):
+            self.work_left = max(self.work_left, self.turn_work.of_one)
             for _ in range(len(waiting)):
                 if self.work_left <= 0 or (waiting is self._greeting and self.greeting_left <= 0):
                     break
@@ -375,6 +378,7 @@ class Engine:
         self.connections.remove(connection)
         self._busy.pop(connection, None)
         self._greeting.pop(connection, None)
+        self._unserved.pop(connection, None)
         self._expiries.remove(connection)
         now = self.now()
         self.ends.put(connection, reason, text, now, now + self.broker.registry.wall_offset_s)

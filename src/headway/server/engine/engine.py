@@ -111,7 +111,7 @@ class Engine:
         self._busy: dict[Connection, None] = {}
         """Connections with more to do than one turn allows, in the order of their turns."""
         self._unserved: dict[Connection, None] = {}
-        """Those that came when others had used up the turn. They go on before the busy ones, once."""
+        """Those that came when others had used up the turn. They go on before the busy ones, or in the next turn."""
         self._greeting: dict[Connection, None] = {}
         """Those whose clients have not logged in."""
         self.turn_work = TurnWork()
@@ -236,11 +236,12 @@ class Engine:
         self.turn_soon()
 
     def _go_on(self) -> None:
-        """Continues connections that have more to do: at least one that is busy, and others while the turn has work
-        left. Who asks for little waits for nobody who always asks for more."""
+        """Continues connections that have more to do: at least one, and others while the turn has work left. In every
+        other turn those that are busy go first, so that neither kind waits for the other for ever."""
+        self.work_left = max(self.work_left, self.turn_work.of_one)
         self.greeting_left = GREETING_WORK  # those that wait have a budget of their own beside those that come anew
-        for waiting in (self._greeting, self._unserved, self._busy):
-            self.work_left = max(self.work_left, self.turn_work.of_one)
+        lines = (self._unserved, self._busy) if self.turns % 2 else (self._busy, self._unserved)
+        for waiting in (self._greeting, *lines):
             for _ in range(len(waiting)):
                 if self.work_left <= 0 or (waiting is self._greeting and self.greeting_left <= 0):
                     break

@@ -130,6 +130,7 @@ def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
     assert pool.state_bytes == sum(state.bytes for state in states)
     tabs = [session.tab for session in world.broker.registry.sessions.values() if session.pool is pool]
     tabs += [world.broker.registry.declared] if pool is world.pool else []
+    tabs += [will.tab for will in world.broker.admission.waiting_wills if will.tab.pool is pool]
     assert pool.clients_bytes == sum(tab.bytes for tab in tabs), "what clients take up is on their tabs"
     assert all(tab.bytes == sum(tab.amounts.values()) for tab in tabs)
     assert pool.disk_bytes == sum(handle.size for handle in world.disk.held if handle.pool is pool)

@@ -88,17 +88,17 @@ class Broker:
         self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, metadata, self._fell_behind,
                                         live)
         self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, metadata, self._fell_behind)
-        self._admission = Admission(self.registry, self._publishing, ending, self.fanout, metadata, self.flap,
+        self.admission = Admission(self.registry, self._publishing, ending, self.fanout, metadata, self.flap,
                                     self.queues.session_ended)
-        self.polls = Polls(self.registry, self._admission, self._subscribing, ending)
-        self.writers = Writers(self.registry, self._publishing, metadata, self._admission)
-        self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, advisories,
+        self.polls = Polls(self.registry, self.admission, self._subscribing, ending)
+        self.writers = Writers(self.registry, self._publishing, metadata, self.admission)
+        self.governor = Governor(self.registry, ending, self.admission, self.queues, metadata, advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self.operating = Operating(self.registry, self.governor)
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
         self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies,
                           Expiring(self.registry, self._publishing), live, self._subscribing.starts)
-        self._revoking = Revoking(self.registry, self._admission, ending, self.queues, metadata)
+        self._revoking = Revoking(self.registry, self.admission, ending, self.queues, metadata)
         self._recharging = Recharging(self.registry)
         self._new_policies = NewPolicies(self.registry, self.governor, self._subscribing.starts)
 
@@ -115,15 +115,15 @@ class Broker:
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     def connect(self, request: ConnectRequest, outlet: Outlet, now: float) -> Session:
-        return self._admission.connect(request, outlet, now)
+        return self.admission.connect(request, outlet, now)
 
     def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool = True,
                    expiry_s: float | None = None) -> None:
-        self._admission.disconnect(session, outlet, reason, now, will=will, expiry_s=expiry_s)
+        self.admission.disconnect(session, outlet, reason, now, will=will, expiry_s=expiry_s)
 
     def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """Ends a connection for another reason than slowness, such as an operator's wish."""
-        self._admission.expel(session, reason, text, now)
+        self.admission.expel(session, reason, text, now)
 
     def is_kept(self, client: str) -> bool:
         """Tells whether the client's session outlives the process."""
@@ -271,14 +271,19 @@ class Broker:
     def restoring(self, dialect: Dialect, recovered_positions: dict[int, RecoveredPosition], odd: Odd) -> Restoring:
         """Returns the object that restores the journal's metadata and records. It is used before any client connects;
         then ``restored`` is called. ``odd`` sets aside what cannot be replayed."""
-        return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission,
+        return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self.admission,
                          self._metadata, dialect, recovered_positions, odd)
 
     def restored(self, now: float) -> None:
         """Ends restoring. Timers that became due meanwhile run in the first turn, so that their changes are journaled.
         """
         self.writers.restored()
-        self._admission.restored(now)
+        self.admission.restored(now)
+
+    def finish(self) -> None:
+        """Does what others would see the half of, because there are no more turns."""
+        self.registry.deferred.finish()
+        self.admission.finish()
 
     def spill(self, now: float) -> list[Spill]:
         """Drops journaled records from memory, at the start, while a pool is over its limit. No verdicts follow."""

@@ -48,6 +48,7 @@ from headway.core.log.lanes import (
     OpenReceipts,
     Owners,
     Pool,
+    RoomWanted,
     Shares,
     SpillHandle,
     Tab,
@@ -76,7 +77,8 @@ __all__ = [
     "JournaledRun", "Owners", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
     "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES",
     "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS",
-    "SAVED_RECORD_BYTES", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "share_of", "Shares", "SPILL_BYTES_MIN",
+    "RoomWanted", "SAVED_RECORD_BYTES", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "share_of", "Shares",
+    "SPILL_BYTES_MIN",
     "SpillHandle", "State", "StateEntry", "StatePass", "StateReading", "StateTerms", "stretch_bytes",
     "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

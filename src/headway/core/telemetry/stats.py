@@ -121,6 +121,7 @@ class BrokerStats(msgspec.Struct, frozen=True):
     delivered_records: int
     delivered_bytes: int
     gap_records: dict[str, int]
+    unpublished_records: dict[str, int]
     retained: int
     retained_bytes: int
     loop_late_s: float
@@ -306,6 +307,7 @@ def whole(broker: StatsSource, census: Census | None = None) -> BrokerStats:
         published_bytes=registry.totals.published_bytes,
         delivered_records=registry.totals.delivered_records, delivered_bytes=registry.totals.delivered_bytes,
         gap_records={str(reason): count for reason, count in registry.totals.gap_records.items() if count},
+        unpublished_records=dict(registry.totals.unpublished_records),
         retained=len(broker.retained), retained_bytes=broker.retained.bytes, loop_late_s=broker.governor.late_s,
         verdicts=broker.governor.book.made, pools=[pool(p) for p in registry.distinct_pools()],
     )  # fmt: skip

@@ -226,6 +226,7 @@ def _pools(whole: stats.BrokerStats) -> Iterator[Metric]:
 
 def _all_consumers(whole: stats.BrokerStats, census: stats.Census) -> Iterator[Metric]:
     yield _by(_counter("gap_records", labels=["reason"]), whole.gap_records)
+    yield _by(_counter("unpublished_records", labels=["kind"]), whole.unpublished_records)
     yield _by(_gauge("consumers", labels=["state"]), census.states)
     yield _gauge("lag_records", census.lag_records)
     yield _gauge("lag_bytes", census.lag_bytes)

@@ -225,7 +225,7 @@ class AmqpChannel:
         while start < len(run.ends):
             if self.state is CLOSED:
                 return
-            if self.peer.must_wait and not self.gone:
+            if not self.gone and self.peer.waits_with(run, start):
                 yield 0
             else:
                 start, work = self._publisher.publish(item, run, start)

@@ -42,7 +42,7 @@ class AmqpPeer(ClientSide):
     pending_declares: PendingDeclares
     heartbeat_word = replies.HEARTBEAT
     closes_consumers = True
-    publishes = frozenset({PublishedRun})
+    publishes = looked_at = frozenset({PublishedRun})
     faults = (ChannelFault, ProtocolError, Refused)
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:

@@ -180,6 +180,8 @@ class Publisher:
             work += published.work
             refused = refused or published.refused
         if refused is not None and not confirms:
+            if refused.reason is Reason.MEMORY_LIMIT:
+                raise refused
             raise ChannelFault(f"the header {MERGE}: {refused}")
         if taken:
             peer.pace(taken, feeds)

@@ -55,7 +55,7 @@ class Amqp1Peer(ClientSide):
 
     decoder: Amqp1Decoder
     closes_consumers = True
-    publishes = frozenset({Transfers})
+    publishes = looked_at = frozenset({Transfers})
     faults = (LinkFault, ProtocolError, Refused)
     heartbeat_word = EMPTY
 

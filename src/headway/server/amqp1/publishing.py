@@ -213,7 +213,7 @@ class PublishingLink(Link):
         while start < len(item.run):
             if self._session.gone:
                 return
-            if self._session.peer.must_wait:
+            if self._session.peer.waits_with(item.run, start):
                 yield 0
             else:
                 start, work = self._some(item, start)

@@ -98,7 +98,8 @@ class Engine:
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances
         self.connections_refused = self.protocol_errors = self.ahead_bytes = 0
-        self._limited_s = self._circle_s = self._bug_s = -LIMITED_EVERY_S
+        self._limited_s = self._circle_s = self._bug_s = self._unpublished_s = -LIMITED_EVERY_S
+        self._unpublished = 0
         self._circles = 0
         """Records dropped because their dead letters went round, since that was logged."""
         self.turns, self.longest_turn_s = 0, 0.0
@@ -252,6 +253,7 @@ class Engine:
     def _tick(self) -> None:
         """Has the next turn look at consumers, too: it flushes first, and once is enough."""
         self._tick_due = True
+        self._tell_unpublished(self.now())
         self.turn_soon()
 
     def _ring_in_time(self) -> None:
@@ -345,6 +347,17 @@ class Engine:
                 circle = publish_dead_letter(self.broker, effect, now, now + self.broker.registry.wall_offset_s)
                 if circle:
                     self._circle_found(circle, now)
+
+    def _tell_unpublished(self, now: float) -> None:
+        """Logs that records were dropped for want of room whose publishers do not wait. Limited, because any number may
+        be."""
+        totals = self.broker.registry.totals
+        count = totals.unpublished_records.total()
+        if count != self._unpublished and now - self._unpublished_s >= LIMITED_EVERY_S:
+            log.warning("dropped for want of room: %d wills, advisories and receipts, the last one: %s",
+                        count - self._unpublished, totals.unpublished,
+                        extra={"fields": {"reason": Reason.MEMORY_LIMIT}})  # fmt: skip
+            self._unpublished_s, self._unpublished = now, count
 
     def _circle_found(self, queues: list[str], now: float) -> None:
         """Logs that a record was dropped because these queues pass it round. Limited, because many may go round."""
@@ -444,8 +457,9 @@ class Engine:
             self._rings.cancel()
         for connection in self.connections:
             connection.close_gracefully(Reason.SHUTDOWN, "the server is shutting down")
-        self.broker.registry.deferred.finish()
+        self.broker.finish()
         self._carry_out(self.now())
+        self._tell_unpublished(inf)
         if self.journal is not None:
             self.journal.close()
         for recorder in self._recorders:

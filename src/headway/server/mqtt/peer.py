@@ -37,7 +37,7 @@ _RETAIN_HANDLING = ("always", "new", "never")
 class MqttPeer(ClientSide):
     __slots__ = ("_greeting", "final_expiry_s")
 
-    publishes = frozenset({Run, Publish})
+    publishes = looked_at = frozenset({Run, Publish})
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener)

@@ -56,7 +56,7 @@ class OpenWirePeer(ClientSide):
 
     temporaries: Temporaries
     closes_consumers = True
-    publishes = frozenset({Sent, Series})
+    publishes, looked_at = frozenset({Sent, Series}), frozenset({Series})
     faults = (ProtocolError, Refused, JmsFault)
     heartbeat_word = replies.KEEP_ALIVE
 

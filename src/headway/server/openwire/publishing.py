@@ -104,7 +104,7 @@ class Publishing(PeerPart[ClientSide]):
         runs = self.runs_of(sent.message)
         for run in runs:
             run.confirmed = sent.wants_response
-        if len(runs) == 1:
+        if len(runs) == 1 and not self._peer.waits_with(runs[0]):
             self.answer(sent, kept=self.publish_run(runs[0]))
         else:
             self._peer.budget.begin(self._copies(sent, runs))
@@ -115,7 +115,7 @@ class Publishing(PeerPart[ClientSide]):
         kept = False
         for number, run in enumerate(runs):
             waited = False
-            while self._peer.must_wait and not self._peer.gone:
+            while not self._peer.gone and self._peer.waits_with(run):
                 waited = True
                 yield 0
             if self._peer.left_without_room(self.session, runs[number:], gone=self._peer.gone, waited=waited):
@@ -162,7 +162,7 @@ class Publishing(PeerPart[ClientSide]):
         peer, intake = self._peer, self._peer.engine.broker.intake
         run.confirmed, kept, start, refused = series.wants_response, retain, 0, list[Refused]()
         while start < len(run):
-            if peer.must_wait and not peer.gone:
+            if not peer.gone and peer.waits_with(run, start):
                 yield 0
                 continue
             if retain:
@@ -202,7 +202,7 @@ class Publishing(PeerPart[ClientSide]):
     def steps(self, runs: list[Run]) -> Steps:
         """Publishes the runs of a transaction's message, one in each step, and waits while the client has to."""
         for run in runs:
-            while self._peer.must_wait and not self._peer.gone:
+            while not self._peer.gone and self._peer.waits_with(run):
                 yield 0
             self.publish_run(run)
             yield 1 + len(run.data) // COPIED_BYTES

@@ -66,6 +66,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
+    looked_at: ClassVar[frozenset[type]] = frozenset({Run})
+    """Those of these items whose run is at hand: before each of them is asked whether it is wide."""
     """Types of items that bring records: runs, and items with a ``run``."""
     faults: ClassVar[tuple[type[HeadwayError], ...]] = (ProtocolError,)
     """Types of errors that are the client's fault."""
@@ -173,7 +175,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             items += self.decoder.feed(data, granted)
             budget.left -= self.decoder.extra_work
         asked = budget.running is not None  # any item but a bare run
-        at, count, room, lost, publishes = 0, len(items), False, 0, self.publishes
+        at, count, room, lost, publishes, looked_at = 0, len(items), False, 0, self.publishes, self.looked_at
         why: Iterable[object] = ()
         while (at < count or budget.running is not None) and budget.left > 0 and self.handles:
             try:
@@ -186,12 +188,15 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                 kind = type(item)
                 if kind in publishes:
                     session = self.session
+                    wide = kind in looked_at and intake.is_wide(_run_of(item))
                     if session is not None and (
-                        session.paused_by or (not room and intake.short_of_room and self._no_room(session, item))
+                        session.paused_by
+                        or ((wide or (not room and intake.short_of_room)) and self._no_room(session, item))
                     ):
                         if not self.connection.leaving:
                             break
-                        if intake.short_of_room and self._no_room(session, item) and is_out_of_room(session.paused_by):
+                        look = wide or intake.short_of_room
+                        if look and self._no_room(session, item) and is_out_of_room(session.paused_by):
                             lost += self._give_up(session, item)
                             why = list(session.paused_by)  # until it says goodbye, which may come next
                             at += 1
@@ -251,10 +256,17 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         """The client has to slow down: it publishes nothing more for now."""
         return self.session is not None and bool(self.session.paused_by) and not self.connection.leaving
 
+    def waits_with(self, run: Run, start: int = 0) -> bool:
+        """Whether the client has to slow down, or the next record of a run has to wait for room."""
+        session = self.session
+        if session is None or self.connection.leaving:
+            return False
+        return bool(session.paused_by) or self.engine.broker.intake.lacks_room(session, run, self.engine.now(), start)
+
     def _no_room(self, session: Session, item: Any) -> bool:
         """Returns whether records have to wait for room. Asked once per read, while room is short."""
         broker = self.engine.broker
-        run: Run = item if isinstance(item, Run) else item.run
+        run = _run_of(item)
         if run.exchange not in broker.registry.router.exchanges.by_name:
             return False  # that is an error of its own, found later
         return broker.intake.must_wait(session, run, self.engine.now())
@@ -262,7 +274,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     def _give_up(self, session: Session, item: Any) -> int:
         """Counts what a client that leaves has published as lost, because there is no room for it. Otherwise clients
         that come and leave again and again would fill the broker. None of it was confirmed."""
-        run: Run = item if isinstance(item, Run) else item.run
+        run = _run_of(item)
         self.engine.broker.registry.lost({session.number: len(run)}, Reason.MEMORY_LIMIT)
         return len(run)
 
@@ -273,7 +285,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         if gone:
             lost = waited or session.pool.crowded or intake.crowds(runs[0])
         else:
-            if connection.leaving and intake.short_of_room:
+            if connection.leaving and (intake.short_of_room or intake.is_wide(runs[0])):
                 intake.must_wait(session, runs[0], self.engine.now())
             lost = connection.leaving and is_out_of_room(session.paused_by)
         if not lost:
@@ -417,3 +429,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         if session is not None:
             self.leave(session, reason)
         self.budget.running = None
+
+
+def _run_of(item: Any) -> Run:
+    run: Run = item if type(item) is Run else item.run
+    return run

@@ -40,7 +40,7 @@ _QUIET = frozenset({Reason.NORMAL, Reason.CLIENT_GONE})
 class StompPeer(ClientSide):
     __slots__ = ("_committing", "_doing", "_greeting", "_publisher", "_subscriber")
 
-    publishes = frozenset({Sent})
+    publishes = looked_at = frozenset({Sent})
     faults = (ProtocolError, Refused)
     heartbeat_word = HEARTBEAT
 

@@ -91,7 +91,7 @@ class Publisher(PeerPart[ClientSide]):
             run.confirmed = "receipt" in headers
             start, alone = 0, len(run) > 1 and (run.receipt is not None or says_merge(run.properties))
             while start < len(run.ends):
-                if peer.must_wait and not peer.gone:
+                if not peer.gone and peer.waits_with(run, start):
                     yield 0
                     continue
                 whole, at = run, start
@@ -104,6 +104,8 @@ class Publisher(PeerPart[ClientSide]):
                 start += stop - at
                 kept = kept or part.journaled
                 if refused is not None:
+                    if refused.reason is Reason.MEMORY_LIMIT:
+                        raise refused
                     raise Refused(refused.reason, f"the header {MERGE}: {refused}")
                 if accepted < len(part):
                     raise Refused(Reason.QUEUE_LENGTH, "a queue is full, and refuses what is sent to it")

@@ -20,6 +20,7 @@ class Intake:
         self._registry = registry
         self._publishing = publishing
         self.check_room, self.takes_at_once = publishing.check_room, publishing.takes_at_once
+        self.is_wide = publishing.is_wide
         self._fanout = fanout
         self.advisories = advisories
         self._pools = registry.distinct_pools()
@@ -48,6 +49,8 @@ class Intake:
         consumers, or not yet dropped, which may take several turns, and if it asks for a receipt while very many are
         not told. Without this check a client that connects again and
         again would get in one read each time."""
+        if self.is_wide(run) and self.lacks_room(session, run, now):
+            return True
         if not self.short_of_room:
             return False
         if run.receipt is not None and len(self._registry.receipts.done) >= UNTOLD_MAX:
@@ -58,6 +61,13 @@ class Intake:
         if (look := looks[route]) is not None:
             return look
         waits = self._publishing.must_wait(session, route, now)
+        if waits and session.paused_since_s == now:
+            self._tell_fast(session, now)
+        return waits
+
+    def lacks_room(self, session: Session, run: Run, now: float, start: int = 0) -> bool:
+        """Tells whether the publisher has to wait because its next record takes up more than there is room for."""
+        waits = self._publishing.lacks_room(session, run, now, start)
         if waits and session.paused_since_s == now:
             self._tell_fast(session, now)
         return waits

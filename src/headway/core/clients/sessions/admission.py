@@ -6,14 +6,16 @@ its cursors stay at their positions. An absent session costs only the bytes in i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 
 from headway.core.allowance import UNLIMITED
-from headway.core.base import END_WORK, Reason, Refused, WorkSteps
+from headway.core.base import END_WORK, NO_TIMER, Reason, Refused, WorkSteps
 from headway.core.clients.durability import DurableMetadata, SessionTerms
 from headway.core.clients.sessions.ending import Ending
 from headway.core.consumer import GIVEN_UP, NO_WILL, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
@@ -26,6 +28,16 @@ from headway.core.queue import queue_behind
 from headway.core.routing import Publishing, Registry
 
 CLEARED_SOON_S = 1.0
+WILL_WAITS_S, WILL_LOOK_S = 60.0, 0.25
+"""A will waits so long for room in its pools, which is looked for so often."""
+WILLS_LOOKED_AT = 64
+
+
+class WaitingWill(NamedTuple):
+    run: Run
+    client: str
+    tab: Tab
+    until_s: float
 
 
 class Admission:
@@ -40,6 +52,8 @@ class Admission:
         self._fanout = fanout
         self._flap = flap
         self._on_end = on_end
+        self.waiting_wills: deque[WaitingWill] = deque()
+        self._look_due = NO_TIMER
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -283,14 +297,50 @@ class Admission:
         if will is NO_WILL or not will.permitted(session.rights):
             return
         record = msgspec.structs.replace(will.record, expires_s=now + will.lifetime_s)
-        waiting = Tab(session.pool)  # the session may be gone before the turn has work left for the will
-        waiting.put(WILL, will.size)
-        self._registry.deferred.begin(self._publish_in_step(record.run(), waiting), now, client=session.client,
-                                      whole=True)  # fmt: skip
+        tab = Tab(session.pool)  # the session may be gone before the turn has work left for the will
+        tab.put(WILL, will.size)
+        self._publish_soon(WaitingWill(record.run(), session.client, tab, now + WILL_WAITS_S), now)
 
-    def _publish_in_step(self, run: Run, waiting: Tab) -> WorkSteps:
-        waiting.close()
-        yield self._publishing.announce(run, self._registry.deferred.now)
+    def _publish_soon(self, will: WaitingWill, now: float) -> None:
+        self._registry.deferred.begin(self._publish_in_step(will), now, client=will.client, whole=True)
+
+    def _publish_in_step(self, will: WaitingWill) -> WorkSteps:
+        """Publishes a will, if there is room; without room it waits. So clients that leave cannot fill a pool."""
+        now, work = self._registry.deferred.now, 1
+        if self._publishing.has_room(will.run):
+            will.tab.close()
+            work = self._publishing.announce(will.run, now)
+        elif now < will.until_s and self._publishing.may_wait(will.run, now):
+            self.waiting_wills.append(will)
+            if not self._look_due.waits:
+                self._look_due = self._registry.timers.at(now + WILL_LOOK_S, self._look_at_wills)
+        else:
+            self._drop(will)
+        yield work
+
+    def _look_at_wills(self, now: float) -> None:
+        """Publishes wills for which there is room now, and drops those that have waited for too long, or for which
+        there will be none."""
+        waiting = self.waiting_wills
+        for _ in range(min(WILLS_LOOKED_AT, len(waiting))):
+            will = waiting.popleft()
+            if self._publishing.has_room(will.run):
+                self._publish_soon(will, now)
+            elif now < will.until_s and self._publishing.may_wait(will.run, now):
+                waiting.append(will)
+            else:
+                self._drop(will)
+        if waiting and not self._look_due.waits:
+            self._look_due = self._registry.timers.at(now + WILL_LOOK_S, self._look_at_wills)
+
+    def _drop(self, will: WaitingWill) -> None:
+        will.tab.close()
+        self._publishing.drop("will", will.run)
+
+    def finish(self) -> None:
+        """Drops the wills for which there was no room, because there are no more turns."""
+        while self.waiting_wills:
+            self._drop(self.waiting_wills.popleft())
 
 
 def _is_of_another(session: Session, rights: Rights) -> bool:

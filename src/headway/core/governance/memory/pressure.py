@@ -114,7 +114,7 @@ def to_spill(
     asked_clients: list[C] = []
     try:
         while looks_max:
-            least = SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1
+            least = SPILL_BYTES_MIN if pool.to_make_room_bytes() > 0 else share_bytes + 1
             lane = resident.most(least)
             more = MORE_BYTES + (least if lane is None else resident.holds(lane))
             if clients_left and (client := clients.most(more)):
@@ -123,7 +123,7 @@ def to_spill(
                 over = clients.holds(client) - share_bytes
                 for one in lanes if clients.holds(client) >= more else ():
                     held = resident.holds(one)
-                    if (wanted := max(pool.to_spill_bytes(), over)) <= 0:
+                    if (wanted := max(pool.to_make_room_bytes(), over)) <= 0:
                         break
                     if held >= SPILL_BYTES_MIN and not nothing_to_write(one):
                         yield one, wanted
@@ -139,7 +139,7 @@ def to_spill(
                 asked.append(lane)
                 continue
             held = resident.holds(lane)
-            yield lane, max(pool.to_spill_bytes(), held - share_bytes)
+            yield lane, max(pool.to_make_room_bytes(), held - share_bytes)
             looks_max -= resident.holds(lane) == held
             resident.forget(lane)
             asked.append(lane)

@@ -79,6 +79,10 @@ class Relief:
                 self._registry.resume(lane, now)
         if not pool.crowded:
             self._registry.resume(pool, now)
+        wanted = pool.wanted
+        if wanted.size and (pool.fits(wanted.size) or not pool.makes_room(wanted.size, now)):
+            wanted.size = 0
+            self._registry.resume(wanted, now)
 
     # -- shares -----------------------------------------------------------------------------------------------------
 
@@ -187,8 +191,10 @@ def why_unreadable(error: OSError) -> str:
 
 
 def _in_all(session: Session) -> str:
-    """Returns in words what a client holds in all."""
+    """Returns in words what a client holds in all. What waits for a shared group is nobody's in particular."""
     many, held = len(session.holdings), session.holdings.gating_bytes + session.tab.bytes
+    if not many:
+        return f"{format_size(held)} besides what waits for its shared groups and queues"
     return f"{format_size(held)} in {format_count(many)} subscription{'' if many == 1 else 's'}"
 
 

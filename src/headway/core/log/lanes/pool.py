@@ -21,10 +21,14 @@ A lane has *fallen behind* if a part of it is on disk, or more than ``BEHIND_SHA
 Publishers to such lanes wait first, because they fill the memory. The rest is for lanes whose readers keep up, which
 need it for a moment only.
 
-So memory exceeds the limit at most by the last slice of each publisher (publishing.py). A pool is *tight* if bytes
-above the high mark cannot leave, because they were promised and there is no disk for them. Then lanes with such bytes
-are closed. The other lanes go on: they have ``RESERVE`` of the limit above the bytes that stay. The bytes that stay
-count up to ``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would each make room for the next.
+So memory exceeds the limit at most by the last slice of each publisher (publishing.py). A single record that would take
+up more than a slice, and a megabyte, in all of its lanes together has to fit in below the crowded mark, or waits
+(``RoomWanted``). One that never would is refused. So no record of one publisher can fill the pool for all others.
+
+A pool is *tight* if bytes above the high mark cannot leave, because they were promised and there is no disk for them.
+Then lanes with such bytes are closed. The other lanes go on: they have ``RESERVE`` of the limit above the bytes that
+stay. The bytes that stay count up to ``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would
+each make room for the next.
 
 A lane belongs to one pool. The bytes of a chunk are counted once, whatever the number of its cursors.
 
@@ -123,6 +127,17 @@ class Owners:
             raise Refused(Reason.USER_LIMIT, text)
 
 
+class RoomWanted:
+    """Holds up publishers whose next record would, in all of its lanes together, take up more than a pool has left."""
+
+    __slots__ = ("pool", "size")
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.size = 0
+        """The least room that one of them waits for; 0: none does."""
+
+
 class Pool:
     """Limits and usage in bytes. ``disk_limit`` 0 means that nothing may be spilled."""
 
@@ -162,6 +177,7 @@ class Pool:
         """The error of the last failed write."""
         self.hopeless = False
         """Set when all possible spills and evictions were done and the pool is still above its marks."""
+        self.wanted = RoomWanted(self)
         self.closed: dict[Lane, int] = {}
         """The lanes that are closed or may be, with their memory when they were last looked at."""
         self.closed_bytes = 0
@@ -249,6 +265,25 @@ class Pool:
         if unspilled <= self.memory_limit * HIGH_WATER:
             return 0
         return unspilled - int(self.memory_limit * LOW_WATER)
+
+    def to_make_room_bytes(self) -> int:
+        """Returns how many more bytes should be spilled now: those above the marks, and those in the way of publishers
+        that wait for room."""
+        wanted = self.wanted.size
+        over = self.memory_bytes - self.spilling_bytes + wanted - int(self.memory_limit * CROWDED) if wanted else 0
+        return max(self.to_spill_bytes(), over)
+
+    def fits(self, size: int) -> bool:
+        """Tells whether so many bytes fit in at once, and leave the rest of the memory to other publishers."""
+        return self.memory_bytes + size <= self.memory_limit * CROWDED
+
+    def makes_room(self, size: int, now: float) -> bool:
+        """Tells whether so many bytes will fit in, because enough of what is there can leave memory."""
+        limit = int(self.memory_limit * CROWDED)
+        if self.state_bytes + self.clients_counted_bytes + self.tables_counted_bytes + size > limit:
+            return False
+        relieved = self.spilling_bytes > 0 or self.to_spill_bytes() > 0  # consumers are evicted if nothing else helps
+        return relieved or self.room_bytes(now) >= self.memory_bytes + size - limit
 
     @property
     def share_bytes(self) -> int:

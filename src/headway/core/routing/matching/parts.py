@@ -12,6 +12,7 @@ AMQP properties that came from an AMQP publisher are passed on as they came, wit
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 import msgspec
@@ -162,17 +163,17 @@ def merges_of(run: Run, route: Route) -> State | None:
     return route.merges if route.merges is not None and says_merge(run.properties) else None
 
 
-def slice_of(run: Run, route: Route, session: Session) -> int:
-    """Returns how many records of the run are a slice."""
+def slice_of(run: Run, route: Route, session: Session, start: int = 0) -> int:
+    """Returns how many records of the run, from record ``start`` on, are a slice."""
     count = len(run.ends)
     merges = merges_of(run, route)
     if count == 1 or (len(route.feeds) < 2 and not route.selecting and not route.states and merges is None):
         return count
     most = count if merges is None else merge_slice(merges, run)
-    taken_bytes = len(run.data) * len(route.feeds)
     slice_bytes = session.pool.memory_limit // SLICES_PER_POOL
-    if taken_bytes > slice_bytes:
-        most = count * slice_bytes // taken_bytes
+    if len(run.data) * len(route.feeds) > slice_bytes:  # the first may be by far the largest
+        begin = run.ends[start - 1] if start else 0
+        most = min(most, bisect_right(run.ends, begin + slice_bytes // len(route.feeds), start) - start)
     work = count * (len(route.feeds) // RECORDS_A_UNIT) + _selecting_work(run, route)
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)

@@ -27,7 +27,10 @@ class Expiring:
         for state in self._registry.router.expiring:
             left = EXPIRE_WORK
             for record in state.older(now - state.expire_s, EXPIRE_MAX):
-                left -= self._publishing.announce(_delete(state, record), now)
+                delete = _delete(state, record)
+                if not self._publishing.has_room(delete):
+                    break  # it is looked at again at the next tick
+                left -= self._publishing.announce(delete, now)
                 if left <= 0:
                     break
 

@@ -10,20 +10,22 @@ limit. A slice has at least one record.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
 
-from headway.core.base import Reason, Refused, WorkSteps
+from headway.core.base import Reason, Refused, WorkSteps, format_count, format_size
 from headway.core.consumer import Feed, Session, SharedReader
 from headway.core.forms import merged_run
-from headway.core.log import MAIN, Retained, State
+from headway.core.log import MAIN, Pool, Retained, State
 from headway.core.message import TOPICS, ReceiptRequest, Run, may_delete, routing_key_of, says_merge
 from headway.core.permission import ALL_RIGHTS, QUEUES, Operation, Rights
 from headway.core.routing.matching import (
     DECODED_A_UNIT,
     SEARCHED_A_UNIT,
+    SLICES_PER_POOL,
     Route,
     marked_parts,
     merges_of,
@@ -40,6 +42,9 @@ from headway.core.selector import Decoded
 
 PREFIX = "$SYS/headway/"
 _ESCAPES = str.maketrans({"/": "%2F", "+": "%2B", "#": "%23", "%": "%25"})
+WIDE_BYTES_MIN = 1024 * 1024
+"""A record that takes up no more than this in all of its lanes together need not fit in. So small pools take records as
+long as they are not full, and exceed their limit by little."""
 LOOK_WORK = 4
 """The work of a look at a record that changes a state, for each live order and aggregate: now, and at a turn's end."""
 
@@ -50,6 +55,9 @@ class Publishing:
         self._retained = retained
         self.deferred = registry.deferred
         self.appending = Appending(registry)
+        self._pools = registry.distinct_pools()
+        least = min(pool.memory_limit for pool in self._pools)
+        self._wide_bytes = max(WIDE_BYTES_MIN, least // SLICES_PER_POOL)
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         """Publishes runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
@@ -85,6 +93,9 @@ class Publishing:
                 work += 1
                 continue
             route = router.route(run.topic)
+            if done > 1 and run.ends[0] * len(route.feeds) > self._wide_bytes:
+                done -= 1  # whether there is room for it is asked before it is published
+                break
             count = len(run.ends)
             sliced = count > 1 and (
                 len(route.feeds) > 1 or route.selecting or route.states or merges_of(run, route) is not None
@@ -105,6 +116,8 @@ class Publishing:
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
         """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
+        if (refused := self._refusal(run, route, now)) is not None:
+            return 0, refused
         whole, refused = self._whole(session, run, route, now)
         if whole is None:
             return 0, refused
@@ -124,6 +137,8 @@ class Publishing:
     def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
         """Publishes a run to ``run.exchange``."""
         route = self.route(run)
+        if (refused := self._refusal(run, route, now)) is not None:
+            return Published(0, 0, 1 + self._searched(), refused)
         whole, refused = self._whole(session, run, route, now)
         if whole is None:
             return Published(0, 0, self._searched(), refused)
@@ -136,10 +151,12 @@ class Publishing:
         router, stop = self._registry.router, len(run.ends)
         route = router.route_from(run.exchange, run.topic, run.headers)
         if stop > 1:
-            most = slice_of(run, route, session) if run.own is None or route.plain else 1
+            most = slice_of(run, route, session, start) if run.own is None or route.plain else 1
             if start or most < stop:
                 stop = min(start + most, stop)
                 run = part_of(run, start, stop)
+        if (refused := self._refusal(run, route, now)) is not None:
+            return PublishedSlice(run, 0, 0, 1, stop, refused, route.feeds)
         if merges_of(run, route) is not None:
             taken, accepted, work, refused = self.publish_to(session, run, now)
             return PublishedSlice(run, taken, accepted, work, stop, refused, route.feeds)
@@ -174,11 +191,14 @@ class Publishing:
         return [(run, 0)] if keyed is None or not may_delete(run) else marked_parts(run, keyed.key)
 
     def check_room(self, runs: Iterable[Run], now: Callable[[], float]) -> WorkSteps:
-        """Raises :class:`Refused` if a queue would refuse some of these runs, published together. There may be very
-        many, so this is done in steps, of a run each."""
+        """Raises :class:`Refused` if a queue would refuse some of these runs, published together, or a pool one of
+        them. There may be very many, so this is done in steps, of a run each."""
         limited: dict[Feed, tuple[int, int]] = {}
         for run in runs:
-            for feed in self.route(run).feeds:
+            route = self.route(run)
+            if (refused := self._refusal(run, route, now())) is not None:
+                raise refused
+            for feed in route.feeds:
                 if feed.refuses:
                     count, size = limited.get(feed, (0, 0))
                     limited[feed] = count + len(run), size + len(run.data)
@@ -277,10 +297,88 @@ class Publishing:
             self.appending.hold_up(session, feed, now)
         return bool(session.paused_by)
 
+    # -- room -------------------------------------------------------------------------------------------------------
+
+    def is_wide(self, run: Run, start: int = 0) -> bool:
+        """True if the run's next record may take up more than a slice of a pool, and a megabyte, in all lanes. This is
+        asked for every run, so it does not look for the lanes that it goes to."""
+        size = run.ends[start] - (run.ends[start - 1] if start else 0)
+        return size * len(self._registry.router.feeds) > self._wide_bytes or says_merge(run.properties)
+
+    def shortage(self, run: Run, route: Route, start: int = 0) -> tuple[Pool, int] | None:
+        """Returns the pool without room for the next record of a run in all of its lanes, and how much that takes;
+        None: there is room, or it takes no more than a slice.
+
+        Bytes count once for each lane, as pools count them, though lanes that were empty share them (chunk.py).
+        (Rejected: to count shared bytes once. Each lane copies them when its next record comes, however small.)"""
+        feeds, size = route.feeds, run.ends[start] - (run.ends[start - 1] if start else 0)
+        if (merges := merges_of(run, route)) is not None:
+            before = merges.current(run.topic, merges.key.find(run.topic, run.properties, run.payload(start)))
+            size += 0 if before is None else len(before.payload)
+        if len(feeds) < 2 or size * len(feeds) <= self._wide_bytes:
+            return None
+        short = self._short_of(feeds, size)
+        if short is not None and any(feed.selector is not None for feed in feeds):
+            self._registry.router.searched += SEARCHED_A_UNIT * route.selecting
+            record = part_of(run, start, start + 1)
+            decoded: Decoded = {}
+            feeds = [one for one in feeds if one.selector is None or one.selector.select(record, decoded)]
+            short = self._short_of(feeds, size)
+        return short
+
+    def _short_of(self, feeds: list[Feed], size: int) -> tuple[Pool, int] | None:
+        """Returns the first pool without room for so many bytes in each of these lanes, and how much that is in all."""
+        lanes = {self._pools[0]: len(feeds)} if len(self._pools) == 1 else Counter(feed.key.pool for feed in feeds)
+        return next(((pool, size * count) for pool, count in lanes.items() if not pool.fits(size * count)), None)
+
+    def lacks_room(self, session: Session, run: Run, now: float, start: int = 0) -> bool:
+        """Pauses the publisher if the next record of a run has to wait for room. Returns whether it is paused."""
+        if not self.is_wide(run, start) or (short := self.shortage(run, self.route(run), start)) is None:
+            return False
+        pool, size = short
+        if not pool.makes_room(size, now):
+            return False  # it will be refused
+        pool.wanted.size = min(size, pool.wanted.size or size)
+        self._registry.pause(session, pool.wanted, now)
+        return bool(session.paused_by)
+
+    def _refusal(self, run: Run, route: Route, now: float) -> Refused | None:
+        """Returns why the first record of a run is refused: it would take up more than there can be room for. None: it
+        is not."""
+        if run.ends[0] * len(route.feeds) <= self._wide_bytes and merges_of(run, route) is None:
+            return None
+        short = self.shortage(run, route)
+        if short is None or short[0].makes_room(short[1], now):
+            return None
+        pool, size = short
+        text = (f"the record would take up {format_size(size)} in the {format_count(len(route.feeds))} logs of its "
+                f"consumers together, for which the pool's {format_size(pool.memory_limit)} have no room: send less at "
+                f"once, or have pool.memory raised")  # fmt: skip
+        return Refused(Reason.MEMORY_LIMIT, text)
+
+    def has_room(self, run: Run) -> bool:
+        """True if there is room for a run that no publisher waits with."""
+        if self.is_wide(run) and self.shortage(run, self.route(run)) is not None:
+            return False
+        full = any(pool.full for pool in self._pools)
+        return not full or not any(feed.key.pool.full for feed in self.route(run).feeds)
+
+    def may_wait(self, run: Run, now: float) -> bool:
+        """True if there will be room for a run that waits without a publisher. Asks its pool for that room."""
+        short = self.shortage(run, self.route(run)) if self.is_wide(run) else None
+        if short is None:
+            return True
+        pool, size = short
+        if not pool.makes_room(size, now):
+            return False
+        pool.wanted.size = min(size, pool.wanted.size or size)
+        return True
+
     def announce(self, run: Run, now: float) -> int:
         """Publishes a run of the broker's own, or a will. Returns the work, which the broker does a limited amount of
         in a turn, as it does for clients. Nobody waits for an answer. So a refusal (a full queue, no room to retain the
-        record) changes nothing: all other consumers have the record."""
+        record) changes nothing: all other consumers have the record. Whether there is room is asked before
+        (``has_room``); a record that is dropped for want of it is counted (``drop``)."""
         route = self._registry.router.route(run.topic)
         with suppress(Refused):
             self.publish(None, [run], now)
@@ -291,7 +389,17 @@ class Publishing:
         self._registry.deferred.begin(self._announce_in_steps(run), now, client=client, whole=whole)
 
     def _announce_in_steps(self, run: Run) -> WorkSteps:
+        if not self.has_room(run):
+            self.drop("advisory", run)
+            yield 1
+            return
         yield self.announce(run, self._registry.deferred.now)
+
+    def drop(self, kind: str, run: Run) -> None:
+        """Counts a record that nobody waits with, and that there is no room for."""
+        totals = self._registry.totals
+        totals.unpublished_records[kind] += len(run)
+        totals.unpublished = f"{kind} on {run.topic[:100]!a}"
 
 
 def advisory_topic(kind: str, client: str) -> str:

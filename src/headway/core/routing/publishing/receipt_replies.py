@@ -43,10 +43,15 @@ class ReceiptReplies:
             self._telling = False
 
     def _tell(self, receipt: Receipt, now: float) -> int:
-        """Returns the work of publishing the reply. A queue that is full refuses it."""
+        """Returns the work of publishing the reply. A queue that is full refuses it. Without room it is
+        dropped, and counted."""
         request, client, figures = receipt.request, receipt.session.client, receipt.figures(now)
         if not request.reply_to:
-            return self._publishing.announce(self._advisories.advisory("receipt", client, **figures), now)
+            run = self._advisories.advisory("receipt", client, **figures)
+            if not self._publishing.has_room(run):
+                self._publishing.drop("receipt", run)
+                return 0
+            return self._publishing.announce(run, now)
         payload = msgspec.json.encode({"client": client, **figures})
         properties = Properties(
             payload_format=1, content_type="application/json", correlation_data=request.correlation
@@ -54,4 +59,7 @@ class ReceiptReplies:
         exchange = TOPICS if request.exchange is None else request.exchange
         run = Run(request.reply_to, payload, [len(payload)], [0], None, min(receipt.qos, 1), properties=properties,
                   exchange=exchange)  # fmt: skip
+        if not self._publishing.has_room(run):
+            self._publishing.drop("receipt", run)
+            return 0
         return self._publishing.publish_to(None, run, now).work

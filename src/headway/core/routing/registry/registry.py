@@ -21,7 +21,7 @@ from headway.core.consumer import (
     Session,
     Subscription,
 )
-from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, Shares, Tab
+from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, RoomWanted, Shares, Tab
 from headway.core.message import covers
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
@@ -45,9 +45,9 @@ class Choice(NamedTuple):
     policy: Policy
 
 
-Holdup = Feed | Lane | Pool | Ledger | Allowance
-"""An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, a journal that is behind, a
-user's allowance that is used up for now."""
+Holdup = Feed | Lane | Pool | RoomWanted | Ledger | Allowance
+"""An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, one without room for the next
+record, a journal that is behind, a user's allowance that is used up for now."""
 WAKES_AT_ONCE = 64
 """Members of queues that are looked at again at once when their session may take more; the others in the next turns."""
 RESUME_WORK = 4
@@ -64,12 +64,14 @@ def pause_reason(by: object) -> str:
         return by.wait_reason
     if isinstance(by, Pool):
         return f"the memory for {by.topic[:100]!a} is used up" if by.topic else "memory is used up"
+    if isinstance(by, RoomWanted):
+        return f"its next record takes up {format_size(by.size)} in all lanes together, for which there is no room yet"
     return "the journal cannot follow"
 
 
 def is_out_of_room(paused_by: Iterable[object]) -> bool:
     """Returns whether publishers wait for memory, and not for consumers that gate them or for a rate."""
-    return any(isinstance(by, Lane | Pool) for by in paused_by)
+    return any(isinstance(by, Lane | Pool | RoomWanted) for by in paused_by)
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -13,6 +13,10 @@ class Totals:
         self.published_records = 0
         self.published_bytes = 0
         self.gap_records: Counter[Reason] = Counter()
+        self.unpublished_records: Counter[str] = Counter()
+        """Wills, advisories and receipts that were dropped because there was no room for them, by kind."""
+        self.unpublished = ""
+        """The last of these."""
         self.delivered_records = 0
         self.delivered_bytes = 0
         """Totals of all subscriptions, also ended ones. Each counts as of its last ``count``."""

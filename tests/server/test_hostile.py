@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from bench.wires.packets import connect, encode_subscribe
+from bench.wires.packets import connect, encode_publish, encode_subscribe
 from tests.server.amqp_stage import House
 from tests.server.pretended import Socket
 from tests.soak.hostile import CONFIG, KINDS, LOGINS, PORTS, Kind
@@ -134,3 +134,16 @@ def test_a_turn_writes_a_record_for_few_of_many_groups() -> None:
         counts.append(sock.taken.count(b"hot"))
     assert counts[-1] == GROUPS
     assert max(after - before for before, after in pairwise(counts)) < GROUPS / 12
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_records_to_very_many_groups_in_one_read_take_no_more_than_the_pool_has(qos: int) -> None:
+    house = House(f'{MQTT}[listeners.mqtt.pool]\nmemory = "16MB"\n')
+    share(house, GROUPS // 4).capacity = 1
+    sock, pool = Socket(), house.broker.registry.pools["mqtt"]
+    house.accept(sock, "mqtt", MqttPeer)
+    pairs = [encode_publish("hot", b"x" * size, qos=qos, packet_id=1 if qos else 0, version=5)
+             for _ in range(6) for size in (10, 10_000)]  # fmt: skip
+    sock.incoming += [connect("publisher"), b"".join(pairs)]
+    house.run()
+    assert 5_000_000 < pool.memory_peak_bytes <= pool.memory_limit

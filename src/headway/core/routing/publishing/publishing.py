@@ -55,7 +55,7 @@ class Publishing:
         self._retained = retained
         self.deferred = registry.deferred
         self.appending = Appending(registry)
-        self._pools = registry.distinct_pools()
+        self._feeds, self._pools = registry.router.feeds, registry.distinct_pools()
         least = min(pool.memory_limit for pool in self._pools)
         self._wide_bytes = max(WIDE_BYTES_MIN, least // SLICES_PER_POOL)
 
@@ -302,8 +302,8 @@ class Publishing:
     def is_wide(self, run: Run, start: int = 0) -> bool:
         """True if the run's next record may take up more than a slice of a pool, and a megabyte, in all lanes. This is
         asked for every run, so it does not look for the lanes that it goes to."""
-        size = run.ends[start] - (run.ends[start - 1] if start else 0)
-        return size * len(self._registry.router.feeds) > self._wide_bytes or says_merge(run.properties)
+        size = run.ends[start] - run.ends[start - 1] if start else run.ends[0]
+        return size * len(self._feeds) > self._wide_bytes or bool(run.properties.user and says_merge(run.properties))
 
     def shortage(self, run: Run, route: Route, start: int = 0) -> tuple[Pool, int] | None:
         """Returns the pool without room for the next record of a run in all of its lanes, and how much that takes;

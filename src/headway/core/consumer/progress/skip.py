@@ -84,7 +84,7 @@ class LeftOut:
                 yield first, last
             return
         flags.extend(bytes(len(chunk) - len(flags)))
-        for found in _WAITING.finditer(flags, first, last):
+        for found in _WAITING.finditer(bytes(flags), first, last):  # who stops early would keep them from growing
             yield found.span()
 
     def has(self, chunk: Chunk, index: int) -> bool:

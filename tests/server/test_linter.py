@@ -114,7 +114,8 @@ values = {
 }  # fmt: skip
 samples = st.builds(
     lambda lag, prefetch, flight, judged, **numbers: Sample(
-        **{name: (value if lag or name in ("slow_count", "drain_rate") else 0) for name, value in numbers.items()},
+        **{name: value if (lag and numbers["lag_records"]) or name in ("slow_count", "drain_rate") else 0
+           for name, value in numbers.items()},
         prefetch=prefetch, in_flight=flight, rate_window=1.0 if judged else 0.0,
     ),
     st.booleans(), st.integers(0, 4), st.integers(0, 3), st.booleans(), **values,

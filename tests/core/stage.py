@@ -82,7 +82,7 @@ class Socket(PretendedOutlet):
 
     __slots__ = ("fresh", "progress", "state")
     progress: PeerProgress | None
-    """What the kernel tells of a client on the broker's host: how much it has read. None: nobody knows its pauses."""
+    """What the kernel tells of a client on the broker's host: how much it has read, and when. None: it is elsewhere."""
 
     def __init__(self, *how: Any) -> None:
         super().__init__(*how)

@@ -51,7 +51,7 @@ def keyed(start: BrokerFactory) -> BrokerProcess:
 
 
 def assert_seen(broker: BrokerProcess, client: str) -> dict[str, Any]:
-    """It has most of what it asked for still to come, for longer than the age limit."""
+    """Most of what it asked for has been waiting for longer than the age limit."""
     until(lambda: broker.verdicts(client), what="a verdict on its age")
     row = broker.consumer(client)
     assert 100 < row["lag_records"] <= KEYS + 2

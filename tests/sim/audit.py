@@ -100,7 +100,7 @@ def _held(feed: Feed) -> None:
 
 
 def _backfills(subscription: Subscription) -> None:
-    """What it is still to be sent before its lane is part of its lag."""
+    """What it has to be sent before the records of its lane is part of its lag."""
     for backfill in subscription.backfills:
         if isinstance(backfill.records, StatePass):
             backfill.records.check()

@@ -225,7 +225,7 @@ class Client:
         place = (stream.number, frame.start)
         fitting = [
             model for model in self.models
-            if model.subscription.session is stream.session  # those of an earlier one end over many turns
+            if model.subscription.session is stream.session  # an earlier session's subscriptions end over many turns
             and model.began <= place and (model.ended is None or place < model.ended)
             and matches(model.filter, item.run.topic)
             and (model.identifier is None or model.identifier in item.identifiers)

@@ -49,7 +49,7 @@ class Intake:
         consumers, or not yet dropped, which may take several turns, and if it asks for a receipt while very many are
         not told. Without this check a client that connects again and
         again would get in one read each time."""
-        if self.is_wide(run) and self.lacks_room(session, run, now):
+        if self.lacks_room(session, run, now):
             return True
         if not self.short_of_room:
             return False

@@ -29,7 +29,7 @@ class Backfill:
     """Records that come before any more from the lane: retained records, a snapshot, a pass over a state, recorded
     records, or the unsent records of a replaced subscription.
 
-    It stays until its client has taken the last batch of it, so that a client which stands still before that lags."""
+    It stays until its client has taken its last batch: one that stands still before that is behind."""
 
     __slots__ = ("_batch_bytes", "_batch_end", "_batch_records", "done", "out_of_order", "records", "retained", "since",
                  "since_s")  # fmt: skip

@@ -32,7 +32,7 @@ each make room for the next.
 
 A lane belongs to one pool. The bytes of a chunk are counted once, whatever the number of its cursors.
 
-A topic's pool (``topic``) has only lanes: those of subscriptions and queues that are entirely under its filter
+A topic's pool (``topic``) has only lanes: of subscriptions and queues that are entirely under its filter
 (``Registry.pool_for``). It is cut out of the global pool when the configuration is read, so lanes need to count in one
 pool only, and neither can take the other's room. Clients, states, routes and retained records count in the pool of
 their listener, or in the global one. What a client holds in a topic's pool is not a part of its share of its

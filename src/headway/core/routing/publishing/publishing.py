@@ -335,17 +335,16 @@ class Publishing:
         """Pauses the publisher if the next record of a run has to wait for room. Returns whether it is paused."""
         if not self.is_wide(run, start) or (short := self.shortage(run, self.route(run), start)) is None:
             return False
-        pool, size = short
-        if not pool.makes_room(size, now):
+        if not _asked_for(*short, now):
             return False  # it will be refused
-        pool.wanted.size = min(size, pool.wanted.size or size)
-        self._registry.pause(session, pool.wanted, now)
+        self._registry.pause(session, short[0].wanted, now)
         return bool(session.paused_by)
 
     def _refusal(self, run: Run, route: Route, now: float) -> Refused | None:
         """Returns why the first record of a run is refused: it would take up more than there can be room for. None: it
         is not."""
-        if run.ends[0] * len(route.feeds) <= self._wide_bytes and merges_of(run, route) is None:
+        narrow = run.ends[0] * len(route.feeds) <= self._wide_bytes
+        if narrow and (route.merges is None or merges_of(run, route) is None):
             return None
         short = self.shortage(run, route)
         if short is None or short[0].makes_room(short[1], now):
@@ -366,13 +365,7 @@ class Publishing:
     def may_wait(self, run: Run, now: float) -> bool:
         """True if there will be room for a run that waits without a publisher. Asks its pool for that room."""
         short = self.shortage(run, self.route(run)) if self.is_wide(run) else None
-        if short is None:
-            return True
-        pool, size = short
-        if not pool.makes_room(size, now):
-            return False
-        pool.wanted.size = min(size, pool.wanted.size or size)
-        return True
+        return short is None or _asked_for(*short, now)
 
     def announce(self, run: Run, now: float) -> int:
         """Publishes a run of the broker's own, or a will. Returns the work, which the broker does a limited amount of
@@ -400,6 +393,14 @@ class Publishing:
         totals = self._registry.totals
         totals.unpublished_records[kind] += len(run)
         totals.unpublished = f"{kind} on {run.topic[:100]!a}"
+
+
+def _asked_for(pool: Pool, size: int, now: float) -> bool:
+    """Asks a pool to make room for so many bytes. Returns False if there can be none."""
+    if not pool.makes_room(size, now):
+        return False
+    pool.wanted.size = min(size, pool.wanted.size or size)
+    return True
 
 
 def advisory_topic(kind: str, client: str) -> str:

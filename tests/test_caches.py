@@ -112,6 +112,8 @@ TABLES: dict[str, str] = {
     "Allowances.counts": FIXED, "Allowances._groups": FIXED,
     "Allowances._known": "UNUSED_MAX users that have logged in, besides those who are there",
     "Due.with_room": COUNTED, "Due.freed": COUNTED, "Allowance.waiting": COUNTED, "Allowance._turns": COUNTED,
+    "Spread._left": "a lane has one run on its way to it", "Spread._encoded": "a run's parts, as long as it is spread",
+    "Spread._decoded": "a run's parts, as long as it is spread", "WideRecords.coming": "a lane has one of them",
     "Holdings._known": COUNTED, "Retained._tree": "bytes_max, and the pool's tables_limit",
 }  # fmt: skip
 """The dictionaries and queues of the objects that the broker has once, or once for each exchange or user: by class and

@@ -77,7 +77,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def crowded(qos: int, **how: Any) -> tuple[Stage, Client, Client]:
+def crowded(qos: int, size: int = 100, **how: Any) -> tuple[Stage, Client, Client]:
     """A client of 1,000 filters for each of which a record waits."""
     stage = Stage()
     client = stage.client("c", reads=STUCK, buffer=0, **how)
@@ -85,7 +85,7 @@ def crowded(qos: int, **how: Any) -> tuple[Stage, Client, Client]:
         client.subscribe(f"t/{number}", qos)
     publisher = stage.client("publisher")
     for number in range(1000):
-        publisher.publish(f"t/{number}", number, 1, qos=qos)
+        publisher.publish(f"t/{number}", number, 1, qos=qos, size=size)
     stage.turn()
     assert len(client.session.lagging) == 1000
     client.outlet.capacity = 10**9
@@ -93,7 +93,7 @@ def crowded(qos: int, **how: Any) -> tuple[Stage, Client, Client]:
 
 
 def test_a_client_of_many_filters_is_given_a_little_of_them_a_turn(steps: list[str]) -> None:
-    stage, client, _ = crowded(0)
+    stage, client, _ = crowded(0, size=3000)
     del steps[:]
     turns, most = 0, 0
     stage.broker.writable(client.session, stage.now)

@@ -24,6 +24,7 @@ from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.message.topics import matches
 from headway.core.policy.rules.action import COUNTED, ActionKind, Which
 from headway.core.queue.queue import queue_of
+from headway.core.routing.registry.registry import WideRecords
 
 UNDECLARED = {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED}
 """Reasons that nobody has set a limit for."""
@@ -178,7 +179,7 @@ def _liveness(world: World) -> None:
             reasons = client.session.paused_by
             assert reasons, "paused for no reason"
             for by in reasons:
-                assert isinstance(by, Pool | Lane) or by.gates, "paused, and the reason is gone"  # type: ignore[attr-defined]
+                assert isinstance(by, Pool | Lane | WideRecords) or by.gates, "paused, and the reason is gone"  # type: ignore[attr-defined]
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------
@@ -217,6 +218,8 @@ def waiting(subscription: Subscription) -> int:
 
 
 def _balances(world: World) -> None:
+    if world.broker.registry.wide.coming:
+        return  # what its lanes have not got yet waits nowhere
     pending = _pending(world)
     for model in world.models:
         if model.shared is not None or model.subscription.request.options.start != "end":
@@ -240,6 +243,8 @@ def looked_at(world: World) -> None:
         subscription = model.subscription
         if model.shared is not None or not model.live or not subscription.cursor.attached or model.filter[0] == "$":
             continue
+        if model.replaced_by is not None:
+            continue  # it is being handed over
         shown, history = subscription.lag_records - subscription.backfill_lag().records, world.history.records
         for action in subscription.case.lasting():
             if action.kind is not ActionKind.DISCARD or subscription.left_out.looks or subscription.backfilling:

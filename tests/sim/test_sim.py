@@ -24,6 +24,8 @@ from headway.core.consumer import Session
 from headway.core.delivery.rendering import rendering as delivery
 from headway.core.governance.moves import moves
 from headway.core.message.record import Durability, Run
+from headway.core.routing.matching import router
+from headway.core.routing.publishing import appending
 
 SEEDS = (2, 8, 10, 12, 26, 29, 34, 36, 38, 40)
 """Of the first forty: in these everything happens that happens in any."""
@@ -31,6 +33,14 @@ SEEDS = (2, 8, 10, 12, 26, 29, 34, 36, 38, 40)
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS))
 def test_seed(seed: int) -> None:
+    run_seed(World, seed, steps_of_the_day(300))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS[:4]))
+def test_records_that_are_spread_over_lanes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As only those to very many are: a lane in each turn."""
+    monkeypatch.setattr(router, "WIDE_WORK", 1)
+    monkeypatch.setattr(appending, "LANE_WORK", 1500)
     run_seed(World, seed, steps_of_the_day(300))
 
 

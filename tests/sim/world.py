@@ -317,10 +317,10 @@ class World:
             self.carry_out()
         if self.now >= self._next_tick:
             self._next_tick = self.now + SWEEP_S
-            late_s = self.broker.governor.late_s
+            late_s, comes = self.broker.governor.late_s, bool(self.broker.registry.wide.coming)
             self.broker.tick(self.now)
             self.broker.flush(self.now)
-            if self.broker.governor.late_s == late_s and not self.broker.governor.sweeping:
+            if not comes and self.broker.governor.late_s == late_s and not self.broker.governor.sweeping:
                 audit.looked_at(self)
             self.carry_out()
 

@@ -11,6 +11,8 @@ from tests.sim.queues.world import World
 from tests.sim.seeds import assert_same_everywhere, counts_so_far, run_seed, seeds_of_the_day, steps_of_the_day
 
 from headway.core.queue.discards import Discards
+from headway.core.routing.matching import router
+from headway.core.routing.publishing import appending
 
 HAPPENS = (
     "spills", "pauses", "refused", "returned", "queues ended", "cancelled", "asked to close", "dead letter expired",
@@ -25,6 +27,14 @@ SEEDS = (6, 13, 15, 16, 18, 19, 22, 26, 28, 32, 34, 35, 36, 39, 44, 56, 57, 58)
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS))
 def test_seed(seed: int) -> None:
+    run_seed(World, seed, steps_of_the_day(200))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS[:4]))
+def test_records_that_are_spread_over_lanes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As only those to very many are: a lane in each turn."""
+    monkeypatch.setattr(router, "WIDE_WORK", 1)
+    monkeypatch.setattr(appending, "LANE_WORK", 1500)
     run_seed(World, seed, steps_of_the_day(200))
 
 

@@ -156,6 +156,7 @@ class Conflation:
         """Begins a pass, or extends the one that is being sent: everything that waits in the lane is now owed."""
         state, lane, cursor = self.state, subscription.feed.lane, subscription.cursor
         assert state is not None
+        lane.receive()  # the state has it
         since_s = subscription.oldest_time()
         if self.mode is DUE:
             self._become(RESTING)

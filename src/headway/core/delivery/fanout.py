@@ -4,6 +4,8 @@ Rules:
 - A turn visits the feeds that grew, and in each of them only the subscriptions that were caught up. All consumers at
   one position are offered the same memory. A consumer gets one ``send`` per turn, with any number of records. Nothing
   here runs once per message.
+- Where many feeds grew, what is small for a client with several subscriptions is *joined* in ``outlet.out`` and sent
+  together, once a first ``send`` was taken: a client with a thousand topics gets a few for all of them.
 - A consumer that does not take everything becomes *lagging*. It is not visited again until its outlet has room
   (``pump``).
 - An outlet gets whole records: a half-sent record is finished before anything else is written.
@@ -33,6 +35,14 @@ FLUSH_BYTES = 16 * 1024 * 1024
 TURN_STEPS = 256
 """The steps of a turn. A step is to go on with one consumer, or some records that are written one by one: about 20
 microseconds."""
+JOINED_FEEDS_MIN = 8
+"""From so many feeds on that grew in a turn it pays to join what they have for one client."""
+JOINED_BYTES = 2048
+"""More than that is sent from the lane as it is."""
+JOINED_FEEDS_MAX = 64
+"""A client that has fallen behind gets what is joined of so many feeds at a time."""
+OUT_BYTES = 16 * 1024
+"""The limit of what is joined, which is no lag any more though it was not sent."""
 OFFERS_A_STEP = 8
 """Consumers at the end of a lane, which are sent the same memory, in the time of one step."""
 STEPS_MAX = 256
@@ -57,15 +67,28 @@ class Fanout:
         """The sessions whose last pump ended although there were bytes to send and room for them."""
         self.unfinished: dict[Feed, None] = {}
         """The feeds with consumers that are left for the next turns."""
-        self._steps_left = TURN_STEPS
+        self._steps_left: float = TURN_STEPS
         """The steps that are left in this turn."""
         self.turn_bytes = 0
         """Bytes that this turn has to send of feeds that grew."""
+        self._joined: dict[Session, None] | None = None
+        """The sessions that have taken all so far, whose next records are joined; None: few feeds grew."""
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
         self._steps_left, self.turn_bytes = TURN_STEPS, 0
+
+    def begin_joining(self, feeds: int) -> None:
+        """Begins to flush so many feeds that grew."""
+        self._joined = {} if feeds >= JOINED_FEEDS_MIN else None
+
+    def send_joined(self, now: float) -> None:
+        """Sends what was joined."""
+        joined, self._joined = self._joined, None
+        for session in joined or ():
+            if not session.outlet.blocked:
+                self._drain(session.outlet, now)
 
     def flush(self, feed: Feed, now: float) -> None:
         """Offers a feed's new records to all consumers that were caught up, as far as one turn may send."""
@@ -109,11 +132,14 @@ class Fanout:
         """Offers these consumers the records up to ``end`` of their lane."""
         offers: dict[int, Offer] = {}
         laggards: list[Subscription] = []
+        joined = self._joined
         for subscription in subscriptions:
             session = subscription.session
             outlet = session.outlet
             cursor = subscription.cursor
-            if outlet.blocked or outlet.out or session.lagging or session.held_back.size:
+            if outlet.blocked or session.lagging or session.held_back.size or (
+                outlet.out and (joined is None or session not in joined)
+            ):  # fmt: skip
                 laggards.append(subscription)
                 continue
             if subscription.special or (subscription.window.counts and subscription.overrun):
@@ -129,9 +155,21 @@ class Fanout:
             if not plain:
                 laggards.append(subscription)
                 continue
+            if joined is not None and session in joined:
+                small = total <= JOINED_BYTES
+                if not (small and len(outlet.out) + total <= OUT_BYTES) and not self._drain(outlet, now):
+                    laggards.append(subscription)
+                    continue
+                if small:
+                    for view in views:
+                        outlet.out += view
+                    cursor.catch_up()
+                    continue
             taken = outlet.send(views, total)
             if outlet.took(taken, total, now):
                 cursor.catch_up()
+                if joined is not None and len(session.subscriptions) > 1:
+                    joined[session] = None
                 continue
             cursor.advance(taken)
             if not cursor.at_boundary:
@@ -212,6 +250,8 @@ class Fanout:
                 if outlet.taken_bytes >= budget or self._steps_left <= least:
                     self.again[session] = None
                     return
+                if len(session.ready) > 1 and self._join(session, outlet, now):
+                    continue
                 if session.channel.replay:
                     steps = replay(session, now, self.lost)
                     self._steps_left -= steps
@@ -297,6 +337,27 @@ class Fanout:
             self.again[session] = None  # the backfill used up its step without finding a record
             return False
         return True
+
+    def _join(self, session: Session, outlet: Outlet, now: float) -> bool:
+        """Joins in ``out``, which is empty, what is small of the next subscriptions, if it is all that waits for each.
+        Returns whether there was any."""
+        for _ in range(JOINED_FEEDS_MAX):
+            subscription = next(iter(session.ready))
+            cursor = subscription.cursor
+            most = min(JOINED_BYTES, OUT_BYTES - len(outlet.out))
+            if cursor.lag_bytes > most or subscription.special or subscription.window.counts:
+                break
+            views, _, whole = offer_from(subscription, cursor.lane.end)
+            if not whole or session.held_back.size:
+                break
+            for view in views:
+                outlet.out += view
+            cursor.catch_up()
+            self._caught_up(subscription, now)
+            self._steps_left -= 1 / OFFERS_A_STEP
+            if len(session.ready) < 2:
+                break
+        return bool(outlet.out)
 
     def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> int:
         """Sends or renders the next records. Returns the steps that it took; 0 if nothing can be sent now."""

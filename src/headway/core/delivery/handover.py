@@ -64,6 +64,7 @@ class Handover:
             return
         self._closed = True
         old, lane = self._old, self._old.feed.lane
+        lane.receive()
         self._lost(old.skip_to(self._upto, Reason.SUBSCRIPTION_ENDED), Reason.SUBSCRIPTION_ENDED)
         old.counters.pass_over(lane.count - old.cursor.number, lane.end - old.cursor.position)
         old.cursor.jump_to_end()  # the new subscription gets the later records by its own lane

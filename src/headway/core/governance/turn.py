@@ -51,6 +51,8 @@ class Turn:
             registry.deferred.turn(now)
         if registry.rounds.begun:
             registry.rounds.turn(now)
+        if registry.wide in registry.paused and not registry.wide.coming:
+            registry.resume_one(registry.wide, now)
         if registry.allowances.due:
             self._let_fly()
         if self._live:
@@ -60,6 +62,7 @@ class Turn:
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
+        fanout.begin_joining(len(dirty))
         for feed in dirty:
             if feed.queues:
                 registry.ready_queues |= feed.listening
@@ -68,6 +71,7 @@ class Turn:
             else:
                 fanout.flush(feed, now)
                 feed.settle_down()
+        fanout.send_joined(now)
         if registry.woken:
             registry.look_again(WAKES_A_TURN)
         for overdue in (registry.returning, registry.overdue):
@@ -162,7 +166,7 @@ class Turn:
         return bool(registry.dirty or registry.ready_queues or registry.put_off or registry.woken
                     or self._fanout.again or self._fanout.unfinished
                     or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
-                    or registry.returning.queues or registry.allowances.due
+                    or registry.returning.queues or registry.allowances.due or registry.wide in registry.paused
                     or self._governor.sweeping or registry.receipts.due or self._live.has_work)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:

@@ -30,6 +30,8 @@ class TracedPublishing(Publishing):
             return
         trace = Trace(context, run, session.client, first + len(run) - 1, now)
         registry = self._registry
+        if route.wide:
+            route.receive()
         registry.router.searched += registry.receipts.follow(
             session, run, route.feeds, route.states, now, trace, self._sampling.wait_s
         )

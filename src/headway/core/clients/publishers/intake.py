@@ -82,17 +82,20 @@ class Intake:
     def _look(self, route: Route) -> bool | None:
         """Tells whether all publishers to this route wait, or whether there is room for all. None: that differs."""
         late = [some for some in (self._registry.overdue.queues, self._registry.put_off) if some]
+        strained = {pool for pool in self._pools if pool.hopeless or pool.full or pool.crowded}
         tight = False
         for feed in route.feeds:
-            if feed.left or any(_share(some, feed.queues) for some in late):
+            queues = feed.queues
+            if feed.left or (late and queues and any(_share(some, queues) for some in late)):
                 return True
-            pool = feed.key.pool
-            tight = tight or feed.lane.full or pool.hopeless or pool.full_for(feed.lane)
+            if feed.lane.full or (strained and not tight and feed.key.pool in strained):
+                tight = tight or feed.lane.full or feed.key.pool.hopeless or feed.key.pool.full_for(feed.lane)
         return None if tight else False
 
     def _tell_fast(self, session: Session, now: float) -> None:
-        """Tells operators. The advisories say how many pauses there were, so that those left out are told later."""
-        if self.advisories.waiting < ADVISORIES_WAITING_MAX:
+        """Tells operators. The advisories say how many pauses there were, so that those left out are told later. Who
+        waits for a record of its own to reach very many consumers is not fast."""
+        if self.advisories.waiting < ADVISORIES_WAITING_MAX and self._registry.wide not in session.paused_by:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
@@ -127,5 +130,7 @@ class Intake:
 
 def _share(some: dict[SharedReader, None], others: dict[SharedReader, None]) -> bool:
     """Tells whether a queue is in both. Looks through the smaller one."""
+    if len(others) == 1:  # most feeds are read by one queue
+        return next(iter(others)) in some
     few, many = (some, others) if len(some) < len(others) else (others, some)
     return any(queue in many for queue in few)

@@ -30,6 +30,7 @@ class Ending:
         session, feed, registry = subscription.session, subscription.feed, self._registry
         if subscription.ended:
             return None
+        feed.lane.receive()
         subscription.become(ENDED)
         session.tab.add(SUBSCRIPTIONS, -subscription.tab_bytes)
         subscription.stop_timers()

@@ -100,6 +100,7 @@ class Subscribing:
             if len(old.backfills) >= BACKFILLS_MAX:
                 text = f"it was replaced {BACKFILLS_MAX} times, and what it was owed before has not been read"
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
+            old.feed.lane.receive()
             handoff = self._metadata.hand_off(old)
             if not old.has_more or old.conflating or old.reader.queue is not None or not _continues(old, key):
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)

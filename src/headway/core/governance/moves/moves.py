@@ -81,6 +81,7 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
 
 def stop_discarding(subscription: Subscription, action: Action, registry: Registry, now: float) -> None:
     """Ends the skips of this action, so that records published from now on are not left out."""
+    subscription.cursor.lane.receive()  # that was published before
     for skip in [skip for skip in subscription.skips if skip.order == action]:
         skip.stop = min(skip.stop, subscription.cursor.lane.count)
         if queue_behind(subscription) is None and subscription.cursor.attached:

@@ -3,7 +3,7 @@
 from headway.core.log.lanes.between import records_between
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.cursor import Cursor
-from headway.core.log.lanes.lane import SPILL_BYTES_MIN, Lane
+from headway.core.log.lanes.lane import SPILL_BYTES_MIN, Coming, Lane
 from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
 from headway.core.log.lanes.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Client, Owners, Pool, RoomWanted, Shares
 from headway.core.log.lanes.spill_handle import SpillHandle
@@ -33,10 +33,10 @@ from headway.core.log.lanes.tab import (
 )
 
 __all__ = [
-    "ANSWERS", "Chunk", "CHUNK_BYTES", "Client", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
-    "DISK_RETRY_S", "GRACE_S", "HIGH_WATER", "Owners", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts", "Pool",
-    "QUERIES", "QUEUE_BYTES", "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between",
-    "RIGHTS", "RoomWanted", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "Shares", "SPILL_BYTES_MIN", "SpillHandle",
-    "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES",
-    "WILL",
+    "ANSWERS", "Chunk", "CHUNK_BYTES", "Client", "Coming", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
+    "DISK_RETRY_S", "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts", "Owners", "Pool",
+    "QUERIES", "QUEUE_BYTES", "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS",
+    "records_between", "RIGHTS", "RoomWanted", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "Shares",
+    "SPILL_BYTES_MIN", "SpillHandle", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS",
+    "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -48,6 +48,7 @@ class Cursor:
 
     def __init__(self, lane: Lane, owner: object = None) -> None:
         """Creates a cursor at the end of the lane. ``owner`` is the subscription or queue that reads by it, if any."""
+        lane.receive()
         self.lane = lane
         self.owner = owner
         self.position = lane.end
@@ -107,11 +108,14 @@ class Cursor:
         return chunk.time_of(index)
 
     def unsent_sequence(self) -> int:
-        """Returns the sequence of the next record; 0 if there is none."""
-        if not self.attached or self.position >= self.end_position:
+        """Returns the sequence of the next record, which may be on its way into the lane; 0 if there is none."""
+        if not self.attached:
             return 0
-        chunk, index = self._next_record()
-        sequence = chunk.sequence_of(index)
+        if self.position < self.end_position:
+            chunk, index = self._next_record()
+            sequence = chunk.sequence_of(index)
+        else:
+            sequence = 0 if self.lane.coming is None else self.lane.coming.first
         return 0 if self.ended and sequence > self.ended else sequence
 
     def _next_record(self) -> tuple[Chunk, int]:

@@ -8,6 +8,7 @@ A chunk that has left the list, and that is still kept for records that cursors 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate, chain
@@ -32,6 +33,21 @@ QUIET_S = 10.0
 """A lane that got nothing for so long begins anew with its next record. What came before is no usual rate."""
 
 
+class Coming(ABC):
+    """A run on its way into very many lanes, which takes several turns."""
+
+    first: int
+    """The sequence of its first record."""
+
+    @abstractmethod
+    def reach(self, lane: Lane) -> None:
+        """Appends it to a lane that does not have it yet, at once."""
+
+    @abstractmethod
+    def leave(self, lane: Lane) -> None:
+        """Passes a lane by that closes."""
+
+
 class Lane:
     """One encoded stream. ``end`` and ``count`` are the position and number of the next record."""
 
@@ -41,6 +57,7 @@ class Lane:
         "appended_s",
         "bare",
         "chunks_with_cursors",
+        "coming",
         "count",
         "cursors_awaiting_acks",
         "dialect",
@@ -103,6 +120,8 @@ class Lane:
         """The chunks of the list without bytes, which nobody will read."""
         self.receipts: OpenReceipts = NO_RECEIPTS
         """The receipts that are open on records of this lane."""
+        self.coming: Coming | None = None
+        """The run that the lane gets next, and has not yet."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
         """``to_spill``: all chunks in front of it are on disk, or being written."""
 
@@ -142,6 +161,11 @@ class Lane:
         return next(iter(self.apart), self.first)
 
     # -- writing ----------------------------------------------------------------------------------------------------
+
+    def receive(self) -> None:
+        """Takes a run that is on its way here at once, because somebody is to begin, or to stop, behind it."""
+        if self.coming is not None:
+            self.coming.reach(self)
 
     def append(self, run: Run, frames: EncodedRun, sequence: int, now: float) -> None:
         """Appends a run, in chunks of whole records and about 64 KiB."""
@@ -251,6 +275,8 @@ class Lane:
 
     def close(self) -> None:
         """Drops all chunks and leaves the pool's rankings."""
+        if self.coming is not None:
+            self.coming.leave(self)
         for chunk in self.all_chunks():
             self._drop(chunk)
         self.apart, self.apart_to_spill = {}, {}

@@ -157,6 +157,8 @@ class Pool:
         self.owners = Owners(user_share)
         self.appended_bytes = 0
         """Bytes that the pool's lanes have got since memory was last relieved."""
+        self.coming_bytes = 0
+        """Bytes that are on their way into lanes and already count."""
         self.memory_bytes = 0
         """The sum of resident chunks, the indexes of spilled chunks, state, and the counted memory of clients and
         tables."""
@@ -337,6 +339,16 @@ class Pool:
         """Tells whether publishers to lanes that have fallen behind have to wait."""
         return self.memory_bytes > self.memory_limit * CROWDED and (self.full or not self.closed_bytes)
 
+    def expect(self, size: int) -> None:
+        """Counts bytes that are on their way into a lane."""
+        self.coming_bytes += size
+        self.add_memory(size)
+
+    def came(self, size: int) -> None:
+        """Notes that such bytes are in the lane now, which counts them, or will not come."""
+        self.coming_bytes -= size
+        self.memory_bytes -= size
+
     def full_for(self, lane: Lane) -> bool:
         """Tells whether publishers to this lane have to wait."""
         if self.full:
@@ -353,7 +365,7 @@ class Pool:
         counts = (self.clients_bytes, self.tables_bytes, self.state_bytes, self.spilling_bytes, self.disk_bytes)
         assert min(*counts, self.closed_bytes) >= 0, "no count is negative"
         tables = self.clients_counted_bytes + self.tables_counted_bytes
-        memory = self.state_bytes + tables + sum(lane.memory_bytes for lane in lanes)
+        memory = self.state_bytes + tables + self.coming_bytes + sum(lane.memory_bytes for lane in lanes)
         assert self.memory_bytes == memory, f"{self.memory_bytes} bytes counted, {memory} there"
         disk = sum(lane.spilled_bytes for lane in lanes)
         assert self.disk_bytes == disk, f"{self.disk_bytes} bytes on disk counted, {disk} there"

@@ -110,6 +110,7 @@ class QueueCursor(Cursor):
     def stop(self) -> None:
         """Ends at the present end of the lane; while a source fills it, where the source ends."""
         if self.source is None:
+            self.lane.receive()
             self.stop_number, self.stop_position = self.lane.count, self.lane.end
 
     def start_at(self, chunk: Chunk, index: int) -> None:

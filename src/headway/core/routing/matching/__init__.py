@@ -11,6 +11,7 @@ from headway.core.routing.matching.parts import (
     part_of,
     put_work,
     records_before,
+    selecting_work,
     slice_of,
     work_of,
     worked_out_parts,
@@ -20,6 +21,6 @@ from headway.core.routing.matching.router import COPIES, SEARCHED_A_UNIT, Route,
 __all__ = [
     "AmqTopic", "Befores", "Binding", "COPIES", "DECODED_A_UNIT", "Destination", "Exchange", "EXCHANGE_BYTES",
     "Exchanges", "frozen", "KINDS", "marked_parts", "merges_of", "part_of", "PREDECLARED", "put_work",
-    "records_before", "Route", "Router", "SEARCHED_A_UNIT", "slice_of", "SLICES_PER_POOL", "work_of",
-    "worked_out_parts",
+    "records_before", "Route", "Router", "SEARCHED_A_UNIT", "selecting_work", "slice_of", "SLICES_PER_POOL",
+    "work_of", "worked_out_parts",
 ]

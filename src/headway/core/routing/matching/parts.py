@@ -174,7 +174,9 @@ def slice_of(run: Run, route: Route, session: Session, start: int = 0) -> int:
     if len(run.data) * len(route.feeds) > slice_bytes:  # the first may be by far the largest
         begin = run.ends[start - 1] if start else 0
         most = min(most, bisect_right(run.ends, begin + slice_bytes // len(route.feeds), start) - start)
-    work = count * (len(route.feeds) // RECORDS_A_UNIT) + _selecting_work(run, route)
+    work = 0
+    if not route.wide:  # else it is divided by lanes, and is less work for each record the more records it has
+        work = count * (len(route.feeds) // RECORDS_A_UNIT) + selecting_work(run, route.selecting)
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)
     work += count * len(route.worked_out)
@@ -185,10 +187,12 @@ def slice_of(run: Run, route: Route, session: Session, start: int = 0) -> int:
 
 
 def work_of(run: Run, route: Route, taken: int) -> int:
-    """Returns the work of publishing a run that ``taken`` lanes and states took."""
+    """Returns the work of publishing a run that ``taken`` lanes and states took. What is spread counts for itself."""
+    if route.wide:
+        return 1
     count, work = len(run.ends), 1 + taken
     if route.selecting:
-        work += _selecting_work(run, route)
+        work += selecting_work(run, route.selecting)
     return work + taken * (count // RECORDS_A_UNIT)
 
 
@@ -197,7 +201,7 @@ def put_work(run: Run) -> int:
     return 1 + len(run.properties.user) // PAIRS_A_UNIT
 
 
-def _selecting_work(run: Run, route: Route) -> int:
-    """Returns the work of the selectors of a route. The begin of a run costs each as much as one record."""
+def selecting_work(run: Run, cost: int) -> int:
+    """Returns the work of selectors of this cost. The begin of a run costs each as much as one record."""
     records = len(run.ends) + 1 + SELECTED_A_UNIT * (len(run.data) // DECODED_A_UNIT)
-    return route.selecting * records // SELECTED_A_UNIT
+    return cost * records // SELECTED_A_UNIT

@@ -35,6 +35,8 @@ ENTRY_BYTES, DISTINCT_BYTES, FEED_BYTES = 150, 700, 40
 """Measured sizes in memory: of an entry of the cache, of a route, and of a feed or state in it."""
 KEEPING = 4
 """The work of keeping a record in a state by its key, in that of a selector with a few terms."""
+WIDE_WORK = 512
+"""A record is spread over turns if it is more work than that of so many lanes: a millisecond or two."""
 VALUE_MAX = 256
 """A route is not cached if a header's value is longer than this."""
 
@@ -47,7 +49,7 @@ def _bytes_of(asked: object) -> int:
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("durable", "feeds", "keyed", "merges", "plain", "selecting", "states", "stream", "worked_out")
+    __slots__ = ("durable", "feeds", "keyed", "merges", "plain", "selecting", "states", "stream", "wide", "worked_out")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
@@ -63,11 +65,18 @@ class Route:
         self.selecting = sum(feed.selector.cost for feed in feeds if feed.selector is not None) + len(self.worked_out)
         self.selecting += KEEPING * sum(not state.by_topic for state in states)
         """The work of the selectors of feeds, each of which looks at every record, and of states by keys, likewise."""
+        self.wide = len(feeds) + self.selecting // 2 > WIDE_WORK
+        """Set if a record is so much work that it is spread over turns (publishing/appending.py)."""
         self.stream = stream
         """The stream of the journal in which the topic is recorded; empty if it is not."""
         plain = not (self.states or self.selecting or self.durable or self.stream)
         self.plain = plain and all(feed.key.dialect.reads_own for feed in feeds)
         """Set if a run whose records have properties of their own need not be taken apart."""
+
+    def receive(self) -> None:
+        """Has runs that are on their way into these lanes appended at once."""
+        for feed in self.feeds:
+            feed.lane.receive()
 
 
 class Router:

@@ -1,23 +1,53 @@
 """Appending puts a run into the lane of a feed, in its dialect, and holds the publisher up if the lane has no room.
 
 A run is encoded once in each dialect for all lanes; so is each part of it that a selector accepts.
+
+A run for very many lanes is *spread* over them: some in each turn, as deferred work (base/deferred.py). It has its
+sequence, is in the states and in the journal, and is confirmed, before the first lane has it. Until all have it:
+
+- its publisher waits, and so do others whose next record goes to very many lanes (``Publishing.lacks_room``);
+- what others publish to a lane that it has not reached yet has it appended to this lane first;
+- so has a reader that begins or stops at the lane's end. For a durable reader it is unsent.
+
+So nobody can tell this from a run that took its time to come. (Rejected: to hold up all publishers meanwhile, which is
+what it did to others before; and to write runs down for lanes to fetch, which every reader of a lane would pay for.)
 """
 
 from __future__ import annotations
 
+from headway.core.base import WorkSteps
 from headway.core.consumer import Feed, Session
+from headway.core.log import Coming, Lane
 from headway.core.message import Dialect, EncodedRun, Run
-from headway.core.routing.matching import Befores, part_of, worked_out_parts
-from headway.core.routing.registry import Registry
+from headway.core.routing.matching import SEARCHED_A_UNIT, Befores, part_of, selecting_work, worked_out_parts
+from headway.core.routing.registry import Registry, WideRecords
 from headway.core.selector import Decoded, Selector
 
 Encoded = dict[Dialect | tuple[Dialect, int, int], EncodedRun]
 """The frames of a run by dialect, and of parts of it by dialect, start and stop."""
 
 
+STEP_WORK = 32
+LANE_WORK = 4
+"""The work of a lane that a run is spread to: it is offered to its consumers at the end of the turn."""
+SPREAD_PER_WORK = 16
+"""So many lanes are noted for a run that is to be spread over them in the time of one unit of work."""
+
+
 class Appending:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+
+    def spread(self, feeds: list[Feed], run: Run, first: int, before: Befores, session: Session | None, now: float
+               ) -> None:  # fmt: skip
+        """Begins to append a run to the lanes of very many feeds."""
+        registry = self._registry
+        spread = Spread(self, feeds, run, first, before, session, now)
+        registry.wide.coming[spread] = None
+        registry.router.searched += SEARCHED_A_UNIT * len(feeds) // SPREAD_PER_WORK
+        registry.deferred.begin(spread.steps(registry.wide), now, client=session, whole=True)
+        if registry.wide.coming and session is not None:
+            registry.pause(session, registry.wide, now)
 
     def append(
         self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float,
@@ -91,3 +121,64 @@ class Appending:
             self._registry.pause(session, lane, now)
         if pool.full_for(lane):
             self._registry.pause(session, pool, now)
+
+
+class Spread(Coming):
+    """A run that is appended to the lanes of ``feeds``, some in each step."""
+
+    def __init__(self, appending: Appending, feeds: list[Feed], run: Run, first: int, before: Befores,
+                 session: Session | None, now: float) -> None:
+        self._appending = appending
+        self._run = run
+        self.first = first
+        self._before = before
+        self._session = session
+        self._now = now
+        self._encoded: Encoded = {}
+        self._decoded: Decoded = {}
+        self._feeds = feeds
+        self._left: dict[Lane, Feed] = {}
+        """The lanes that do not have it yet."""
+        for feed in feeds:
+            feed.lane.coming = self
+            self._left[feed.lane] = feed
+            if feed.selector is None:
+                feed.key.pool.expect(len(run.data))
+
+    def steps(self, wide: WideRecords) -> WorkSteps:
+        bug: Exception | None = None
+        work = 0
+        for feed in self._feeds:
+            if feed.lane not in self._left:
+                continue
+            work += LANE_WORK if feed.selector is None else 1 + selecting_work(self._run, feed.selector.cost)
+            try:
+                self.reach(feed.lane)
+            except Exception as error:  # noqa: BLE001  told when all other lanes have the run
+                bug = error
+            if work >= STEP_WORK:
+                yield work
+                work = 0
+        del wide.coming[self]
+        if bug is not None:
+            raise bug
+
+    def reach(self, lane: Lane) -> None:
+        """Appends the run to a lane that does not have it yet."""
+        feed = self._left[lane]
+        self.leave(lane)
+        if feed.worked_out:
+            self._appending.append_worked_out(
+                feed, self._run, self.first, self._before, self._decoded, self._session, self._now
+            )
+        else:
+            self._appending.append(
+                feed, self._run, self.first, self._encoded, self._session, self._now, self._decoded
+            )
+
+    def leave(self, lane: Lane) -> None:
+        """Passes a lane by that closes."""
+        feed = self._left.pop(lane)
+        lane.coming = None
+        if feed.selector is None:
+            feed.key.pool.came(len(self._run.data))

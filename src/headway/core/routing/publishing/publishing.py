@@ -93,8 +93,8 @@ class Publishing:
                 work += 1
                 continue
             route = router.route(run.topic)
-            if done > 1 and run.ends[0] * len(route.feeds) > self._wide_bytes:
-                done -= 1  # whether there is room for it is asked before it is published
+            if done > 1 and (run.ends[0] * len(route.feeds) > self._wide_bytes or route.wide):
+                done -= 1  # whether there is room for it, and its lanes have what came before, is asked first
                 break
             count = len(run.ends)
             sliced = count > 1 and (
@@ -239,7 +239,7 @@ class Publishing:
         return taken, accepted
 
     def _take_part(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
-        """Puts a run into lanes and states as it is."""
+        """Puts a run into lanes and states as it is. Lanes that it is spread over are taken to want it."""
         ledger = self._registry.ledger
         if route.stream or (route.durable and run.qos):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
@@ -253,7 +253,15 @@ class Publishing:
         encoded: Encoded = {}
         decoded: Decoded = {}
         bug: Exception | None = None
-        for feed in route.feeds:
+        feeds = route.feeds
+        if self._registry.wide.coming:
+            route.receive()
+        if route.wide:
+            feeds = [one for one in feeds if one.refuses and _room(one, run, now) < len(run)]
+            at_once = set(feeds)
+            appending.spread([one for one in route.feeds if one not in at_once], run, first, before, session, now)
+            taken += len(route.feeds) - len(feeds)
+        for feed in feeds:
             try:
                 if feed.refuses and (room := _room(feed, run, now)) < len(run):
                     taken, accepted = taken + 1, min(accepted, room)
@@ -272,6 +280,8 @@ class Publishing:
         if run.receipt is not None and session is not None:
             if run.receipt.reply_to:
                 run.receipt = _permitted(run.receipt, session.rights)
+            if route.wide:
+                route.receive()
             asked = self._registry.receipts.ask(session, run, first, route.feeds, route.states, now)
             request, router = run.receipt, self._registry.router
             to = request.reply_to or advisory_topic("receipt", session.client)
@@ -300,8 +310,11 @@ class Publishing:
     # -- room -------------------------------------------------------------------------------------------------------
 
     def is_wide(self, run: Run, start: int = 0) -> bool:
-        """True if the run's next record may take up more than a slice of a pool, and a megabyte, in all lanes. This is
-        asked for every run, so it does not look for the lanes that it goes to."""
+        """True if the run's next record may take up more than a slice of a pool, and a megabyte, in all lanes, or may
+        have to wait for others on their way to very many lanes. This is asked for every run, so it does not look for
+        the lanes that it goes to."""
+        if self._registry.wide.coming:
+            return True
         size = run.ends[start] - run.ends[start - 1] if start else run.ends[0]
         return size * len(self._feeds) > self._wide_bytes or bool(run.properties.user and says_merge(run.properties))
 
@@ -332,7 +345,12 @@ class Publishing:
         return next(((pool, size * count) for pool, count in lanes.items() if not pool.fits(size * count)), None)
 
     def lacks_room(self, session: Session, run: Run, now: float, start: int = 0) -> bool:
-        """Pauses the publisher if the next record of a run has to wait for room. Returns whether it is paused."""
+        """Pauses the publisher if the next record of a run has to wait for room, or, where it goes to very many lanes,
+        for those before it. Returns whether it is paused."""
+        wide = self._registry.wide
+        if wide.coming and self.route(run).wide:
+            self._registry.pause(session, wide, now)
+            return bool(session.paused_by)
         if not self.is_wide(run, start) or (short := self.shortage(run, self.route(run), start)) is None:
             return False
         if not _asked_for(*short, now):

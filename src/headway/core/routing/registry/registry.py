@@ -21,7 +21,7 @@ from headway.core.consumer import (
     Session,
     Subscription,
 )
-from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, RoomWanted, Shares, Tab
+from headway.core.log import Coming, Lane, Ledger, NoLedger, Owners, Pool, RoomWanted, Shares, Tab
 from headway.core.message import covers
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
@@ -45,9 +45,18 @@ class Choice(NamedTuple):
     policy: Policy
 
 
-Holdup = Feed | Lane | Pool | RoomWanted | Ledger | Allowance
+class WideRecords:
+    """Holds up publishers whose next record goes to very many lanes (publishing/appending.py), while others are on
+    their way there. They go on one by one, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.coming: dict[Coming, None] = {}
+
+
+Holdup = Feed | Lane | Pool | RoomWanted | WideRecords | Ledger | Allowance
 """An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, one without room for the next
-record, a journal that is behind, a user's allowance that is used up for now."""
+record, records on their way to very many lanes, a journal that is behind, a user's allowance that is used up for now.
+"""
 WAKES_AT_ONCE = 64
 """Members of queues that are looked at again at once when their session may take more; the others in the next turns."""
 RESUME_WORK = 4
@@ -60,6 +69,8 @@ def pause_reason(by: object) -> str:
         return "consumers cannot keep up"
     if isinstance(by, Lane):
         return f"records that consumers do not take use up their room ({format_size(by.memory_bytes)} of memory)"
+    if isinstance(by, WideRecords):
+        return "a record before its next one is on its way to very many consumers"
     if isinstance(by, Allowance):
         return by.wait_reason
     if isinstance(by, Pool):
@@ -125,6 +136,7 @@ class Registry:
         self.returning = Overdue()  # queues with requeued records to hand out
         self.paused: dict[Holdup, dict[Session, None]] = {}
         """Publishers that are not read, by what holds them up."""
+        self.wide = WideRecords()
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
         self.ready_queues: dict[SharedReader, None] = {}
@@ -319,6 +331,18 @@ class Registry:
         waiting = self.paused.pop(by, None)
         if waiting:
             self.deferred.begin(self._resume_all(waiting, by), now, client=by)
+
+    def resume_one(self, by: Holdup, now: float) -> None:
+        """Resumes the publisher that has waited longest for this."""
+        waiting = self.paused[by]
+        while waiting:
+            session = next(iter(waiting))
+            del waiting[session]
+            if by in session.paused_by:
+                self._resume(session, by, now)
+                break
+        if not waiting:
+            del self.paused[by]
 
     def _resume_all(self, waiting: dict[Session, None], by: Holdup) -> WorkSteps:
         for session in waiting:

@@ -69,7 +69,14 @@ def test_long_numbers_are_not_given_to_the_parser(monkeypatch: pytest.MonkeyPatc
             parse_toml(f"a = {text}")
 
 
-def test_very_many_values_of_a_stranger_are_not_checked_one_by_one() -> None:
+def test_very_many_values_of_a_stranger_are_not_checked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tomllib.loads", lambda _: pytest.fail("it was parsed"))
+    for line in ("k{} = 1\n", '[[policy]]\nname = "p{}"\n', "[[p{}]]\n"):
+        with pytest.raises(BadConfig, match="more than 10,000 values"):
+            parse_settings("".join(line.format(number) for number in range(11_000)), reads_files=False)
+    monkeypatch.undo()
+    with pytest.raises(BadConfig, match="more than 10,000 values"):
+        parse_settings(f"k = {[1] * 11_000}", reads_files=False)
     text = "".join(f"k{number} = 1\n" for number in range(11_000))
     with pytest.raises(BadConfig) as refused:
         parse_settings(text, reads_files=False)

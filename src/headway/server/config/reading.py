@@ -71,10 +71,13 @@ def parse_settings(
     in a program (embedding.py). ``reads_files``: also the password file that it names; not if a stranger wrote the
     text. Raises ConfigError."""
     where = f"{source}: " if source else ""
+    too_many = BadConfig([f"{where}has more than {STRANGERS_VALUES_MAX:,} values: ask with fewer tables, or run "
+                          "`headway check` beside the file"])  # fmt: skip
+    if not reads_files and text.count("=") + text.count("[[") > STRANGERS_VALUES_MAX:
+        raise too_many  # before it is parsed, which takes long
     tables = parse_toml(text, where)
     if not reads_files and values_in(tables) > STRANGERS_VALUES_MAX:
-        raise BadConfig([f"{where}has more than {STRANGERS_VALUES_MAX:,} values: ask with fewer tables, or run "
-                         "`headway check` beside the file"])  # fmt: skip
+        raise too_many
     errors, settings = _read(tables, text, source, embedded=embedded, reads_files=reads_files)
     if settings is None or errors:
         raise BadConfig([where + line for line in errors])

@@ -11,11 +11,12 @@ from tests.core.queues_stage import QueueStage, purged
 from tests.core.receipts_stage import asks, only
 from tests.core.stage import STUCK, Client, Socket, Stage
 
+from headway.core.consumer.request.connect_request import Will
 from headway.core.delivery import fanout
 from headway.core.log import Lane
 from headway.core.message import Record
 from headway.core.routing.matching import router
-from headway.core.routing.publishing import appending
+from headway.core.routing.publishing import appending, publishing
 
 LANES = 20
 
@@ -137,6 +138,40 @@ def test_a_durable_reader_has_not_had_it() -> None:
     cursors = [cursor for lane in waiting for cursor in lane.tail.cursors_here]
     assert {cursor.unsettled_sequence() for cursor in cursors} == {first}
     assert {range_ for cursor in cursors for range_ in cursor.unsettled_ranges(first)} == {(first, first)}
+
+
+def test_wills_wait_for_each_other() -> None:
+    stage = Stage()
+    all_readers = readers(stage)
+    for number in range(5):
+        client = stage.client(f"dying {number}")
+        client.session.will = Will(Record(TOPIC, str(number).encode()))
+        client.leave()
+    together = []
+    for _ in range(100):
+        together.append(len(stage.broker.registry.wide.coming))
+        stage.broker.flush(stage.now)
+    assert max(together) == 1
+    stage.run(3)
+    assert all(sorted(reader.numbers) == list(range(5)) for reader in all_readers)
+
+
+def test_who_does_not_wait_pays_for_what_comes_first() -> None:
+    stage = Stage()
+    readers(stage)
+    announce = stage.broker.admission._publishing.announce
+    announce(Record(TOPIC, b"0").run(), stage.now)
+    assert announce(Record(TOPIC, b"1").run(), stage.now) >= (LANES - 2) * publishing.LANE_WORK
+
+
+def test_a_view_is_not_told_that_it_has_it() -> None:
+    stage = Stage()
+    last = readers(stage)[-1]
+    (subscription,) = last.session.subscriptions.values()
+    before = stage.broker.registry.sequence
+    stage.client("publisher").publish(TOPIC, 0)
+    assert stage.broker.registry.sequence > before
+    assert subscription.sent_upto(stage.broker.registry.sequence, stage.now) == (before, 0.0)
 
 
 def test_publisher_that_leaves_has_published() -> None:

@@ -210,6 +210,7 @@ class Subscription:
         nothing does). None while it gets a snapshot, older records or the latest per key, which are not in order."""
         if self.backfills or self.reader.queue is not None:
             return None
+        self.feed.lane.receive()
         conflation, cursor, live = self.conflation, self.cursor, self.feed.live
         if live is not None and cursor.number == cursor.lane.count:
             return live.told_upto(last_sequence, now)

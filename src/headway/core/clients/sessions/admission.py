@@ -305,12 +305,13 @@ class Admission:
         self._registry.deferred.begin(self._publish_in_step(will), now, client=will.client, whole=True)
 
     def _publish_in_step(self, will: WaitingWill) -> WorkSteps:
-        """Publishes a will, if there is room; without room it waits. So clients that leave cannot fill a pool."""
-        now, work = self._registry.deferred.now, 1
-        if self._publishing.has_room(will.run):
+        """Publishes a will, if there is room; without room it waits. So clients that leave cannot fill a pool. Wills to
+        very many lanes wait for each other."""
+        now, work, publishing = self._registry.deferred.now, 1, self._publishing
+        if publishing.has_its_turn(will.run) and publishing.has_room(will.run):
             will.tab.close()
-            work = self._publishing.announce(will.run, now)
-        elif now < will.until_s and self._publishing.may_wait(will.run, now):
+            work = publishing.announce(will.run, now)
+        elif now < will.until_s and publishing.may_wait(will.run, now):
             self.waiting_wills.append(will)
             if not self._look_due.waits:
                 self._look_due = self._registry.timers.at(now + WILL_LOOK_S, self._look_at_wills)
@@ -324,7 +325,7 @@ class Admission:
         waiting = self.waiting_wills
         for _ in range(min(WILLS_LOOKED_AT, len(waiting))):
             will = waiting.popleft()
-            if self._publishing.has_room(will.run):
+            if self._publishing.has_its_turn(will.run) and self._publishing.has_room(will.run):
                 self._publish_soon(will, now)
             elif now < will.until_s and self._publishing.may_wait(will.run, now):
                 waiting.append(will)

@@ -4,6 +4,7 @@ from headway.core.routing.matching.bindings import KINDS, AmqTopic, Binding, Des
 from headway.core.routing.matching.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
 from headway.core.routing.matching.parts import (
     DECODED_A_UNIT,
+    RECORDS_A_UNIT,
     SLICES_PER_POOL,
     Befores,
     marked_parts,
@@ -21,6 +22,6 @@ from headway.core.routing.matching.router import COPIES, SEARCHED_A_UNIT, Route,
 __all__ = [
     "AmqTopic", "Befores", "Binding", "COPIES", "DECODED_A_UNIT", "Destination", "Exchange", "EXCHANGE_BYTES",
     "Exchanges", "frozen", "KINDS", "marked_parts", "merges_of", "part_of", "PREDECLARED", "put_work",
-    "records_before", "Route", "Router", "SEARCHED_A_UNIT", "selecting_work", "slice_of", "SLICES_PER_POOL",
-    "work_of", "worked_out_parts",
+    "RECORDS_A_UNIT", "records_before", "Route", "Router", "SEARCHED_A_UNIT", "selecting_work", "slice_of",
+    "SLICES_PER_POOL", "work_of", "worked_out_parts",
 ]

@@ -44,6 +44,8 @@ PAIRS_A_UNIT = 4
 """So many user properties of a record that is put into a state are as much work as one more lane: their size is found
 out each time."""
 SLICE_WORK = 1024
+WIDE_RECORDS_MAX = 256
+"""So many records go to very many lanes at a time: others who publish there wait for them."""
 SLICES_PER_POOL = 32
 Befores = dict[State, list[tuple[str | None, Record | None]]]
 """For each record of a run, its key in each state, and the record that the state has of this key before it."""
@@ -175,7 +177,9 @@ def slice_of(run: Run, route: Route, session: Session, start: int = 0) -> int:
         begin = run.ends[start - 1] if start else 0
         most = min(most, bisect_right(run.ends, begin + slice_bytes // len(route.feeds), start) - start)
     work = 0
-    if not route.wide:  # else it is divided by lanes, and is less work for each record the more records it has
+    if route.wide:  # it is divided by lanes, and is less work for each record the more records it has
+        most = min(most, WIDE_RECORDS_MAX)
+    else:
         work = count * (len(route.feeds) // RECORDS_A_UNIT) + selecting_work(run, route.selecting)
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)

@@ -73,10 +73,12 @@ class Route:
         self.plain = plain and all(feed.key.dialect.reads_own for feed in feeds)
         """Set if a run whose records have properties of their own need not be taken apart."""
 
-    def receive(self) -> None:
-        """Has runs that are on their way into these lanes appended at once."""
-        for feed in self.feeds:
-            feed.lane.receive()
+    def receive(self) -> int:
+        """Has runs that are on their way into these lanes appended at once. Returns into how many lanes."""
+        behind = [feed.lane for feed in self.feeds if feed.lane.coming is not None]
+        for lane in behind:
+            lane.receive()
+        return len(behind)
 
 
 class Router:

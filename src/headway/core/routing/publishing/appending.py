@@ -19,7 +19,14 @@ from headway.core.base import WorkSteps
 from headway.core.consumer import Feed, Session
 from headway.core.log import Coming, Lane
 from headway.core.message import Dialect, EncodedRun, Run
-from headway.core.routing.matching import SEARCHED_A_UNIT, Befores, part_of, selecting_work, worked_out_parts
+from headway.core.routing.matching import (
+    RECORDS_A_UNIT,
+    SEARCHED_A_UNIT,
+    Befores,
+    part_of,
+    selecting_work,
+    worked_out_parts,
+)
 from headway.core.routing.registry import Registry, WideRecords
 from headway.core.selector import Decoded, Selector
 
@@ -151,7 +158,8 @@ class Spread(Coming):
         for feed in self._feeds:
             if feed.lane not in self._left:
                 continue
-            work += LANE_WORK if feed.selector is None else 1 + selecting_work(self._run, feed.selector.cost)
+            work += LANE_WORK + len(self._run.ends) // RECORDS_A_UNIT
+            work += 0 if feed.selector is None else selecting_work(self._run, feed.selector.cost)
             try:
                 self.reach(feed.lane)
             except Exception as error:  # noqa: BLE001  told when all other lanes have the run

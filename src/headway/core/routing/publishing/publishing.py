@@ -35,7 +35,7 @@ from headway.core.routing.matching import (
     slice_of,
     work_of,
 )
-from headway.core.routing.publishing.appending import Appending, Encoded
+from headway.core.routing.publishing.appending import LANE_WORK, Appending, Encoded
 from headway.core.routing.publishing.published import Published, PublishedRuns, PublishedSlice
 from headway.core.routing.registry import Registry
 from headway.core.selector import Decoded
@@ -255,7 +255,7 @@ class Publishing:
         bug: Exception | None = None
         feeds = route.feeds
         if self._registry.wide.coming:
-            route.receive()
+            self._registry.router.searched += SEARCHED_A_UNIT * LANE_WORK * route.receive()
         if route.wide:
             feeds = [one for one in feeds if one.refuses and _room(one, run, now) < len(run)]
             at_once = set(feeds)
@@ -379,6 +379,10 @@ class Publishing:
             return False
         full = any(pool.full for pool in self._pools)
         return not full or not any(feed.key.pool.full for feed in self.route(run).feeds)
+
+    def has_its_turn(self, run: Run) -> bool:
+        """False while others are on their way to as many lanes as this run is for."""
+        return not (self._registry.wide.coming and self.route(run).wide)
 
     def may_wait(self, run: Run, now: float) -> bool:
         """True if there will be room for a run that waits without a publisher. Asks its pool for that room."""

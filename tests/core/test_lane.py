@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
+from itertools import combinations_with_replacement
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -93,6 +96,17 @@ def test_a_burst_of_small_runs_needs_one_entry_and_whatever_differs_its_own() ->
     assert [chunk.sequence_of(i) for i in (0, 500, 999, 1000, 1001, 1002)] == [1, 501, 1000, 1001, 1002, 1008]
     assert [chunk.time_of(i) for i in (0, 999, 1000, 1002)] == [1.0, 1.0, 2.0, 2.0]
     assert chunk.publishers(998, 1003) == {1: 3, 2: 2}
+
+
+def test_publishers_of_any_records() -> None:
+    filled, rng = lane(), Random(1)
+    Cursor(filled)
+    for _ in range(40):
+        append(filled, *[10] * rng.randint(1, 4), now=rng.random(), publisher=rng.randint(1, 3))
+    (chunk,) = filled.chunks()
+    each = [chunk.run_publisher[chunk.run_of(index)] for index in range(len(chunk))]
+    for first, last in combinations_with_replacement(range(len(chunk) + 1), 2):
+        assert chunk.publishers(first, last) == Counter(each[first:last])
 
 
 def test_records_flow_since_the_first_one_and_since_the_first_after_a_pause() -> None:

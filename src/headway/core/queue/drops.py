@@ -116,6 +116,8 @@ class Drops:
         if member is not None:
             member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
         self._registry.lost(chunk.publishers(first, last), reason)
+        if len(chunk.by_publisher) > 1:  # each run was looked at
+            self._registry.handed_work += chunk.run_of(last - 1) - chunk.run_of(first)
 
     def drop_standing(self, cursor: QueueCursor, row: Row, first: int, last: int, reason: Reason) -> int:
         """Drops neighbours that stand, as many of them as this turn has work left for. Returns how many."""

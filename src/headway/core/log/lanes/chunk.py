@@ -310,18 +310,20 @@ class Chunk:
         return True
 
     def publishers(self, first: int, last: int) -> dict[int, int]:
-        """Counts records ``first`` … ``last - 1`` by publisher. This is cheap for the whole chunk."""
+        """Counts records ``first`` … ``last - 1`` by publisher. This is cheap for the whole chunk, and for one
+        publisher."""
         if first == 0 and last >= len(self.ends):
             return self.by_publisher
+        if first >= last:
+            return {}
+        if len(self.by_publisher) == 1:
+            return dict.fromkeys(self.by_publisher, last - first)
         counts: dict[int, int] = {}
-        index = first
-        while index < last:
-            run = self.run_of(index)
-            stop = self.run_first[run + 1] if run + 1 < len(self.run_first) else len(self.ends)
-            stop = min(stop, last)
+        run, begin = self.run_of(first), first
+        for stop in (*self.run_first[run + 1 : self.run_of(last - 1) + 1], last):
             publisher = self.run_publisher[run]
-            counts[publisher] = counts.get(publisher, 0) + stop - index
-            index = stop
+            counts[publisher] = counts.get(publisher, 0) + stop - begin
+            run, begin = run + 1, stop
         return counts
 
     # -- invariants -------------------------------------------------------------------------------------------------

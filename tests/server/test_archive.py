@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.core.queue_wire import run_of
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.core.log import JournaledRun
+from headway.core.log import JournaledRun, Ledger
 from headway.core.message import SCAN_MAX, Record
-from headway.server.journal.entries.archive import LOOKS_A_RUN, Archive
+from headway.server.journal.entries.archive import LOOKS_A_RUN, Archive, stream_name
 from headway.server.journal.entries.entry_codec import encode_run
 from headway.store.journal.stream import Stream
 
@@ -53,6 +53,23 @@ def test_offset_is_told_once_though_it_is_freed_in_two_streams() -> None:
     found = [one for one in archive.read("t/#", 0, 200, lambda record: True, lambda *span: gone.append(span)) if one]
     assert found[0].sequence == twos.freed_upto + 2
     assert sum(last - first + 1 for first, last in gone) == max(last for _, last in gone) == ones.freed_upto
+
+
+def test_records_of_this_turn_are_read_before_its_commit() -> None:
+    """Whoever subscribed with ``from`` in the turn of a publish lost the record, and was told nothing."""
+    archive, ledger = Archive(lambda: 0.0), Ledger()
+    recorded(archive, FakeFiles(), "a", range(50, 53))
+    archive.untaken = ledger.untaken
+    found = archive.read("a", 50, 55, lambda record: True, lambda first, last: None)
+    for sequence, topic in ((53, "b"), (54, "a"), (55, "a")):
+        ledger.run(stream_name(topic), run_of(topic, [b"%d" % sequence]), sequence, "p")
+    assert [one.sequence for one in found if one is not None] == [51, 52, 54, 55]
+    commit = ledger.take(55, 0.0)
+    assert commit is not None
+    for run in commit.runs[1:]:
+        archive.recorded[run.stream].published(run)
+    again = archive.read("a", 50, 55, lambda record: True, lambda first, last: None)
+    assert [one.sequence for one in again if one is not None] == [51, 52, 54, 55]
 
 
 def test_nothing_is_told_of_offsets_that_others_have() -> None:

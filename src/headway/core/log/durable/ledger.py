@@ -247,6 +247,10 @@ class Ledger:
         self._reserve = 0
         self._changes.append(self._reserved(sequence, now))
 
+    def untaken(self) -> Sequence[JournaledRun]:
+        """Returns the runs of which no commit was made yet."""
+        return self._runs
+
     def take(self, sequence: int, now: float) -> Commit | None:
         """Returns the next commit, or None if there are no entries. ``sequence`` is the newest of the broker."""
         self._reserve_ahead(sequence, now)

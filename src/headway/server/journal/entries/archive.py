@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import merge
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
@@ -78,6 +79,8 @@ class Archive:
     def __init__(self, wall_offset: Callable[[], float]) -> None:
         """``wall_offset``: the wall clock less the monotonic one, in seconds, as it is now."""
         self._wall_offset = wall_offset
+        self.untaken: Callable[[], Sequence[JournaledRun]] = tuple
+        """Returns the runs of this turn, which are published and not pending yet."""
         self.recorded: dict[str, RecordedTopic] = {}
         """The recorded topics by the name of their stream, in the order of the configuration."""
         self._tests: list[tuple[Callable[[str], object], str]] = []
@@ -188,8 +191,11 @@ class Archive:
                             yield run, first, time_us / 1e6 - self.wall_offset_s
             except Corrupt as error:
                 raise OSError(str(error)) from error
-            # Runs that are not in the stream yet are pending. Offsets that are in neither belong to other topics.
-            pending = next((one for one in recorded.pending if one.sequence + len(one.run) > at), None)
+            # Runs that are not in the stream yet are pending, or of this turn: who comes in it reads before the commit.
+            # Offsets that are in none of them belong to other topics.
+            fresh = (one for one in self.untaken() if one.stream == stream_name(recorded.filter))
+            waiting = chain[PendingRun | JournaledRun](recorded.pending, fresh)
+            pending = next((one for one in waiting if one.sequence + len(one.run) > at), None)
             if pending is None or pending.sequence > upto:
                 break
             if recorded.stream.last_sequence < pending.sequence:

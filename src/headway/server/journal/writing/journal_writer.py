@@ -92,6 +92,7 @@ class JournalWriter:
         self.store = store
         self.streams = streams
         self.ledger = Ledger()
+        archive.untaken = self.ledger.untaken
         self.committed = 0
         """The last commit that is on disk."""
         self.committed_sequence = 0

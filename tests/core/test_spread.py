@@ -239,7 +239,7 @@ def test_a_queue_that_goes_on_elsewhere_has_it_once() -> None:
 
 
 def test_a_conflated_reader_gets_it_once() -> None:
-    """It is in the state before it is in the lane."""
+    """The state has it before the lane."""
     stage = Stage('[[topic]]\nfilter = "a/#"\nkey = "topic"\n')
     readers(stage)
     slow = stage.client("slow", reads=STUCK, buffer=0)

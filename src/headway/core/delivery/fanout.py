@@ -40,7 +40,7 @@ JOINED_FEEDS_MIN = 8
 JOINED_BYTES = 2048
 """More than that is sent from the lane as it is."""
 JOINED_FEEDS_MAX = 64
-"""A client that has fallen behind gets what is joined of so many feeds at a time."""
+"""So many feeds are joined in one ``send`` to a client that has fallen behind."""
 OUT_BYTES = 16 * 1024
 """The limit of what is joined, which is no lag any more though it was not sent."""
 OFFERS_A_STEP = 8
@@ -339,7 +339,7 @@ class Fanout:
         return True
 
     def _join(self, session: Session, outlet: Outlet, now: float) -> bool:
-        """Joins in ``out``, which is empty, what is small of the next subscriptions, if it is all that waits for each.
+        """Joins in ``out``, which is empty, all that waits for the next subscriptions, as long as that is little.
         Returns whether there was any."""
         for _ in range(JOINED_FEEDS_MAX):
             subscription = next(iter(session.ready))

@@ -289,7 +289,7 @@ class Queue:
 
     def purge(self) -> Generator[int, None, int]:
         """Drops all waiting records, a part in each step. Yields the work of each step; returns how many it dropped."""
-        self.receive()
+        self.feed.lane.receive()
         left, done = self.backlog.lag_records, 0
         while done < left and not self.ended:
             records, work = self.drops.purge_some(left - done)
@@ -349,10 +349,6 @@ class Queue:
         if not self.ended:
             self._dispatch.run(now)
 
-    def receive(self) -> None:
-        """Takes what is on its way into its lane, because somebody asks what it has."""
-        self.feed.lane.receive()
-
     def is_behind(self, now: float) -> bool:
         """Tells whether records must be sorted or dropped before the next one can be handed out."""
         if self.terms.priorities and not self._dispatch.sort_in():
@@ -366,7 +362,7 @@ class Queue:
 
     def has_some_for(self, member: Subscription, now: float) -> bool:
         """Tells whether a record is on its way to a member that has credit, or may be."""
-        self.receive()
+        self.feed.lane.receive()
         if self.is_behind(now):
             return True
         if self.picking.looks_for(member):
@@ -381,14 +377,14 @@ class Queue:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
         credit. Raises OSError (failing disk)."""
         self.used_s = now
-        self.receive()
+        self.feed.lane.receive()
         return self._dispatch.get(member, now)
 
     def waiting(self, most: int, bytes_max: int, now: float) -> list[tuple[bytes, int]]:
         """Returns the records that wait, the first of them, as they are in the lane, and how often each came back.
         Takes none. Raises OSError (failing disk)."""
         found: list[tuple[bytes, int]] = []
-        self.receive()
+        self.feed.lane.receive()
         for chunk, index, returns in self.backlog.waiting(most):
             start, end = chunk.record_start(index), chunk.ends[index]
             bytes_max -= end - start

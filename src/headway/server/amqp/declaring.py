@@ -150,7 +150,7 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
     channel.last_queue = queue.name
     if not command.nowait:
         channel.peer.budget.left -= len(queue.members) // MEMBERS_PER_WORK
-        queue.receive()
+        queue.feed.lane.receive()
         answer = write_declare_ok(
             channel.peer.version, channel.number, queue.name, queue.backlog.lag_records, len(queue.members.consumers)
         )  # fmt: skip

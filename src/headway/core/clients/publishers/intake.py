@@ -88,8 +88,9 @@ class Intake:
             queues = feed.queues
             if feed.left or (late and queues and any(_share(some, queues) for some in late)):
                 return True
-            if feed.lane.full or (strained and not tight and feed.key.pool in strained):
-                tight = tight or feed.lane.full or feed.key.pool.hopeless or feed.key.pool.full_for(feed.lane)
+            tight = tight or feed.lane.full
+            if strained and not tight and (pool := feed.key.pool) in strained:
+                tight = pool.hopeless or pool.full_for(feed.lane)
         return None if tight else False
 
     def _tell_fast(self, session: Session, now: float) -> None:

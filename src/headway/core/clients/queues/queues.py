@@ -213,7 +213,7 @@ class Queues(Consuming):
         """Deletes a queue, because the client ``by`` asked for it. Returns how many records waited in it."""
         if if_unused and queue.members.any_consumer:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
-        queue.receive()
+        queue.feed.lane.receive()
         waiting = queue.backlog.lag_records
         if if_empty and waiting:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' is not empty")

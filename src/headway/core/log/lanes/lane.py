@@ -163,7 +163,8 @@ class Lane:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def receive(self) -> None:
-        """Takes a run that is on its way here at once, because somebody is to begin, or to stop, behind it."""
+        """Takes a run that is on its way here at once, because somebody is to begin or to stop behind it, or asks what
+        there is."""
         if self.coming is not None:
             self.coming.reach(self)
 

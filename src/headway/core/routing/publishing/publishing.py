@@ -347,9 +347,8 @@ class Publishing:
     def lacks_room(self, session: Session, run: Run, now: float, start: int = 0) -> bool:
         """Pauses the publisher if the next record of a run has to wait for room, or, where it goes to very many lanes,
         for those before it. Returns whether it is paused."""
-        wide = self._registry.wide
-        if wide.coming and self.route(run).wide:
-            self._registry.pause(session, wide, now)
+        if not self.has_its_turn(run):
+            self._registry.pause(session, self._registry.wide, now)
             return bool(session.paused_by)
         if not self.is_wide(run, start) or (short := self.shortage(run, self.route(run), start)) is None:
             return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import threading
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,36 @@ def test_retained_records_are_there_after_a_crash(start: BrokerFactory, tmp_path
         kept = reader.message()
         assert (kept.topic, kept.payload, kept.retain) == ("a", b"new", True)
         assert reader.so_far() == []
+
+
+def test_from_an_offset_in_the_middle_of_a_flood_nothing_is_missing(start: BrokerFactory, tmp_path: Path) -> None:
+    """Those lost records who subscribed in the very turn in which they were published."""
+    broker, over, last = start(config(tmp_path, RECORDED)), threading.Event(), 0
+
+    def flood(name: str) -> None:
+        with Raw(broker.port, name) as writer:
+            for number in count():
+                if over.is_set():
+                    break
+                writer.published(f"flights/{name}", b"%d" % number)
+
+    floods = [threading.Thread(target=flood, args=(name,)) for name in ("a", "b", "c", "d")]
+    for one in floods:
+        one.start()
+    try:
+        for number in range(60):
+            with Raw(broker.port) as reader:
+                user = (("offsets", "true"), ("from", str(last)))
+                reader.subscribe(TopicRequest("flights/#", number % 2), user=user)
+                after: dict[str, int] = {}
+                for message in reader.messages(20):
+                    found = int(message.payload)
+                    assert found == after.get(message.topic, found), f"of {message.topic}, reader {number}"
+                    after[message.topic], last = found + 1, int(message.user["offset"])
+    finally:
+        over.set()
+        for one in floods:
+            one.join()
 
 
 def test_a_recorded_topic_from_its_beginning_an_offset_or_a_time(start: BrokerFactory, tmp_path: Path) -> None:

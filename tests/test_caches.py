@@ -96,7 +96,7 @@ TABLES: dict[str, str] = {
     "Registry.renamed": WITHIN_A_TURN, "Registry.came_elsewhere": WITHIN_A_TURN, "Registry.came_back": WITHIN_A_TURN,
     "Registry.unused": WITHIN_A_TURN, "Registry.cuts": "emptied at the end of each flush",
     "Engine._tasks": FIXED, "Engine._busy": "an entry for each connection",
-    "Engine._unserved": "an entry for each connection",
+    "Engine._unserved": "an entry for each connection", "Engine._waiting": "an entry for each connection",
     "Engine._greeting": "an entry for each connection",
     "KeptOrders._orders": "ORDERS_MAX, and its bytes are in the pool",
     "LiveQueries._queries": COUNTED, "LiveQueries._pages": COUNTED, "LiveQueries._rows": COUNTED,

@@ -109,3 +109,49 @@ def test_queues_that_one_client_deletes_do_not_hold_up_a_channel_that_another_cl
         turns += 1
     assert turns <= 1
     assert stage.broker.registry.deferred.begun
+
+
+def test_clients_that_wait_are_asked_again_one_in_a_turn_and_keep_the_order_of_their_work() -> None:
+    deferred, done, asked, open_ = DeferredWork(), list[str](), list[str](), set[str]()
+
+    def waits(name: str) -> WorkSteps:
+        while name not in open_:
+            asked.append(name)
+            yield 0
+        done.append(name)
+        yield 1
+
+    for name in "abc":
+        deferred.begin(waits(name), 1.0, client=name)
+    assert asked == ["a", "b", "c"]
+    deferred.begin(some(done, "behind b", 1), 1.0, client="b")
+    deferred.begin(some(done, "d", 1), 1.0, client="d")
+    assert done == ["d0"]
+    del asked[:]
+    for _ in range(3):
+        assert deferred
+        deferred.turn(2.0)
+    assert asked == ["a", "b", "c"]
+    open_ |= {"b", "c"}
+    for _ in range(3):
+        deferred.turn(2.0)
+    assert done == ["d0", "b", "behind b0", "c"]
+    assert len(deferred) == 1
+
+
+def test_at_the_end_what_waits_is_done_as_soon_as_it_can_be() -> None:
+    deferred, done = DeferredWork(PORTION_WORK), list[str]()
+
+    def waits(name: str, upto: int) -> WorkSteps:
+        while len(done) < upto:
+            yield 0
+        yield PORTION_WORK
+        done.append(name)
+
+    deferred.begin(waits("last", 2), 1.0, client="a", whole=True)
+    deferred.begin(waits("left half done", 3), 1.0, client="a")
+    deferred.begin(waits("middle", 1), 1.0, client="b", whole=True)
+    deferred.begin(waits("first", 0), 1.0, client="c", whole=True)
+    deferred.finish()
+    assert done == ["first", "middle", "last"]
+    assert not deferred

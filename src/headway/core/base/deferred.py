@@ -12,6 +12,8 @@ Rules:
   that nothing waits for its end.
 - Work that a step begins is of the same client, unless it says of whom it is. What is of no client is of the broker,
   which takes its turn as a client does.
+- A step that yields 0 waits for something. Its client's work is put aside, and one such client in each turn is asked
+  again, so that very many who wait take nothing from the others.
 - When the broker stops, what is left is dropped, but for what others would see the half of (``finish``).
 - A step reads the time from ``now``, which may be later than the time at which its command began.
 """
@@ -37,11 +39,11 @@ DELIVERY_WORK = 3
 """The work of requeueing one delivery."""
 
 WorkSteps = Iterator[int]
-"""Yields the work of each step."""
+"""Yields the work of each step. 0: it cannot go on before a later turn."""
 
 
 class DeferredWork:
-    __slots__ = ("_client", "_left", "_running", "_share", "_whole", "begun", "now")
+    __slots__ = ("_client", "_left", "_running", "_share", "_waiting", "_whole", "begun", "now")
 
     def __init__(self, share: int = DEFERRED_WORK_MAX) -> None:
         """``share`` is the work of one turn."""
@@ -49,6 +51,8 @@ class DeferredWork:
         """The time of the step that runs now."""
         self.begun: OrderedDict[object, deque[WorkSteps]] = OrderedDict()
         """The work that is not done, the oldest first, of each client. It is the first client's turn."""
+        self._waiting: OrderedDict[object, deque[WorkSteps]] = OrderedDict()
+        """The work of clients whose first one waits for something."""
         self._share = self._left = share
         self._whole: WeakSet[WorkSteps] = WeakSet()
         """The work that is not left half done."""
@@ -58,7 +62,10 @@ class DeferredWork:
 
     def __len__(self) -> int:
         """Returns the number of works that are not done."""
-        return sum(map(len, self.begun.values()))
+        return sum(map(len, (*self.begun.values(), *self._waiting.values())))
+
+    def __bool__(self) -> bool:
+        return bool(self.begun or self._waiting)
 
     def begin(self, steps: WorkSteps, now: float, *, client: object = None, whole: bool = False) -> None:
         """Queues the steps of a ``client``, and runs steps until the turn's share is used up. Later turns run the rest.
@@ -67,20 +74,25 @@ class DeferredWork:
             self._whole.add(steps)
         if client is None and self._running:
             client = self._client
-        self.begun.setdefault(client, deque()).append(steps)
+        (self._waiting if client in self._waiting else self.begun).setdefault(client, deque()).append(steps)
         self._go_on(now)
 
     def turn(self, now: float) -> None:
         """Runs a new turn's share of steps."""
         self._left = self._share
+        if self._waiting:
+            client, works = self._waiting.popitem(last=False)
+            self.begun[client] = works
         self._go_on(now)
 
     def finish(self) -> None:
         """Does the rest of what is not left half done, because there are no more turns."""
-        for steps in [one for waiting in self.begun.values() for one in waiting if one in self._whole]:
+        for client, works in (*self.begun.items(), *self._waiting.items()):
+            self.begun[client] = deque(one for one in works if one in self._whole)
+        self._waiting.clear()
+        while self:
             with suppress(Refused):
-                for _ in steps:
-                    pass
+                self.turn(self.now)
 
     def _go_on(self, now: float) -> None:
         self.now = max(self.now, now)  # a command that a step begins may pass the older time at which it was asked for
@@ -93,16 +105,20 @@ class DeferredWork:
         finally:
             self._running, self._client = False, None
 
-    def _run_portion(self, client: object, waiting: deque[WorkSteps]) -> None:
+    def _run_portion(self, client: object, works: deque[WorkSteps]) -> None:
         self._client = client
         upto = max(0, self._left - PORTION_WORK)
-        while waiting and self._left > upto:
-            steps = waiting.popleft()  # work that fails is dropped
+        while works and self._left > upto:
+            steps = works.popleft()  # work that fails is dropped
             work = next(steps, None)
-            if work is not None:
-                waiting.appendleft(steps)
-                self._left -= work
-        if waiting:
+            if work is None:
+                continue
+            works.appendleft(steps)
+            if not work:
+                self._waiting[client] = self.begun.pop(client)
+                return
+            self._left -= work
+        if works:
             self.begun.move_to_end(client)
         else:
             del self.begun[client]

@@ -77,7 +77,7 @@ class NewPolicies:
     def _visit(self, session: Session) -> WorkSteps:
         for subscription in list(session.subscriptions.values()):
             if not subscription.ended:
-                yield len(subscription.reader.names(subscription)) // NAMES_PER_WORK
+                yield 1 + len(subscription.reader.names(subscription)) // NAMES_PER_WORK
                 before = subscription.case.policy
                 self._governor.keep_policy_new(subscription, self._registry.rounds.now)
                 if subscription.case.policy is not before:

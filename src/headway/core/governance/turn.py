@@ -47,7 +47,7 @@ class Turn:
         """Ends a turn: sends new records to all consumers that can take them."""
         registry, fanout = self._registry, self._fanout
         fanout.begin_turn()
-        if registry.deferred.begun:
+        if registry.deferred:
             registry.deferred.turn(now)
         if registry.rounds.begun:
             registry.rounds.turn(now)
@@ -144,7 +144,7 @@ class Turn:
         try:
             for queue in queues:
                 if queue.members:
-                    yield len(queue.filters) // NAMES_PER_WORK
+                    yield 1 + len(queue.filters) // NAMES_PER_WORK
                 yield from self._change_policies_of(list(queue.members))
             for session in sessions:
                 yield from self._change_policies_of(list(session.subscriptions.values()))
@@ -165,7 +165,7 @@ class Turn:
         registry = self._registry
         return bool(registry.dirty or registry.ready_queues or registry.put_off or registry.woken
                     or self._fanout.again or self._fanout.unfinished
-                    or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
+                    or registry.deferred or registry.rounds.begun or registry.overdue.queues
                     or registry.returning.queues or registry.allowances.due or registry.wide in registry.paused
                     or self._governor.sweeping or registry.receipts.due or self._live.has_work)
 

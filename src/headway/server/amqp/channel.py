@@ -225,7 +225,7 @@ class AmqpChannel:
         while start < len(run.ends):
             if self.state is CLOSED:
                 return
-            if not self.gone and self.peer.waits_with(run, start):
+            if self.peer.waits_with(run, start, gone=self.gone):
                 yield 0
             else:
                 start, work = self._publisher.publish(item, run, start)

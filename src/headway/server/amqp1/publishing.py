@@ -244,6 +244,9 @@ def publish_all(session: SessionSide, run: Run) -> Steps:
     """Publishes a run in the course of a commit, which goes on even if the client leaves."""
     engine, core, start = session.peer.engine, session.session, 0
     while start < len(run.ends):
+        if not engine.broker.intake.has_its_turn(run):
+            yield 0
+            continue
         part, _, accepted, work, start, *_ = engine.broker.intake.publish_slice(core, run, engine.now(), start)
         if accepted < len(part):  # others have filled the queue since the commit began
             raise Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses more")

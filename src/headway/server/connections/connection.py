@@ -63,8 +63,9 @@ class Host(OutletHost, Protocol):
     def has_left(self, connection: Connection) -> None:
         """Notes that a client has left before its login is answered, and what it said is still to be handled."""
     def closed(self, connection: Connection, reason: Reason, text: str) -> None: ...
-    def go_on_later(self, connection: Connection, *, unserved: bool = False) -> None:
-        """Lets a connection go on in a later turn. ``unserved``: nothing was left of this one when its bytes came."""
+    def go_on_later(self, connection: Connection, *, unserved: bool = False, waits: bool = False) -> None:
+        """Lets a connection go on in a later turn. ``unserved``: nothing was left of this one when its bytes came.
+        ``waits``: there was, and it could do nothing."""
 
 
 class Peer(Protocol):
@@ -231,7 +232,8 @@ class Connection(SocketOutlet):
 
     def _hand(self, data: bytes) -> None:
         """Hands bytes to the peer. Stops reading while the peer has more to do than one turn allows."""
-        more, unserved = False, self.host.work_left <= 0 and "turn" not in self.reading_paused_by
+        more, work_left = False, self.host.work_left
+        unserved = work_left <= 0 and "turn" not in self.reading_paused_by
         try:
             more = self.peer_side.received(data)
         except Exception:  # a bug of ours is logged, and ends this connection alone
@@ -244,7 +246,8 @@ class Connection(SocketOutlet):
             self.host.turn_soon(self.heard_s)
         if more:
             self.pause_reading("turn")
-            self.host.go_on_later(self, unserved=unserved)
+            waits = not data and self.host.work_left == work_left > 0
+            self.host.go_on_later(self, unserved=unserved, waits=waits)
             return
         if self.reading_paused_by:
             self.resume_reading("turn")

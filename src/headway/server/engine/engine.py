@@ -70,6 +70,8 @@ RING_EVERY_S = 0.005
 """Least time between two rings (see ``_ring_in_time``)."""
 LIMITED_EVERY_S = 1.0
 CIRCLE_QUEUES_SHOWN = 8
+WAITING_ASKED = 16
+"""Connections that could do nothing, and are asked again in a turn. There may be thousands that wait for the same."""
 
 
 class Engine:
@@ -113,6 +115,8 @@ class Engine:
         """Connections with more to do than one turn allows, in the order of their turns."""
         self._unserved: dict[Connection, None] = {}
         """Those that came when others had used up the turn. They go on before the busy ones, or in the next turn."""
+        self._waiting: dict[Connection, None] = {}
+        """Those that could do nothing when it was last their turn."""
         self._greeting: dict[Connection, None] = {}
         """Those whose clients have not logged in."""
         self.turn_work = TurnWork()
@@ -184,7 +188,7 @@ class Engine:
             return
         began = self.pulse.begin()
         self.turns += 1
-        if self._busy or self._greeting or self._unserved:
+        if self._busy or self._greeting or self._unserved or self._waiting:
             self._go_on()
         self.turn_work.end()
         ticks, self._tick_due = self._tick_due, False
@@ -215,7 +219,8 @@ class Engine:
         self.turn_work.begin()
         self.floods.turn()
         self._ring_in_time()
-        if self._busy or self._greeting or self._unserved or self.broker.has_work or self.broker.registry.effects:
+        if (self._busy or self._greeting or self._unserved or self._waiting or self.broker.has_work
+                or self.broker.registry.effects):  # fmt: skip
             self.turn_soon()
 
     def connection_budget(self, *, greeting: bool = False) -> int:
@@ -231,9 +236,12 @@ class Engine:
         self.work_left -= work
         self.turn_soon()
 
-    def go_on_later(self, connection: Connection, *, unserved: bool = False) -> None:
-        waiting = self._greeting if not connection.admitted else self._unserved if unserved else self._busy
-        waiting[connection] = None
+    def go_on_later(self, connection: Connection, *, unserved: bool = False, waits: bool = False) -> None:
+        if not connection.admitted:
+            line = self._greeting
+        else:
+            line = self._unserved if unserved else self._waiting if waits else self._busy
+        line[connection] = None
         self.turn_soon()
 
     def _go_on(self) -> None:
@@ -242,12 +250,12 @@ class Engine:
         self.work_left = max(self.work_left, self.turn_work.of_one)
         self.greeting_left = GREETING_WORK  # those that wait have a budget of their own beside those that come anew
         lines = (self._unserved, self._busy) if self.turns % 2 else (self._busy, self._unserved)
-        for waiting in (self._greeting, *lines):
-            for _ in range(len(waiting)):
-                if self.work_left <= 0 or (waiting is self._greeting and self.greeting_left <= 0):
+        for line in (self._greeting, self._waiting, *lines):
+            for _ in range(len(line) if line is not self._waiting else min(WAITING_ASKED, len(line))):
+                if self.work_left <= 0 or (line is self._greeting and self.greeting_left <= 0):
                     break
-                connection = next(iter(waiting))
-                del waiting[connection]
+                connection = next(iter(line))
+                del line[connection]
                 connection.go_on()
 
     def _tick(self) -> None:
@@ -393,6 +401,7 @@ class Engine:
         self._busy.pop(connection, None)
         self._greeting.pop(connection, None)
         self._unserved.pop(connection, None)
+        self._waiting.pop(connection, None)
         self._expiries.remove(connection)
         now = self.now()
         self.ends.put(connection, reason, text, now, now + self.broker.registry.wall_offset_s)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run
-from headway.core.routing import part_of
+from headway.core.routing import is_out_of_room, part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
 from headway.server.openwire.ports import ClientSide
@@ -115,8 +115,8 @@ class Publishing(PeerPart[ClientSide]):
         kept = False
         for number, run in enumerate(runs):
             waited = False
-            while not self._peer.gone and self._peer.waits_with(run):
-                waited = True
+            while self._peer.waits_with(run, gone=self._peer.gone):
+                waited = waited or is_out_of_room(self.session.paused_by)
                 yield 0
             if self._peer.left_without_room(self.session, runs[number:], gone=self._peer.gone, waited=waited):
                 raise Refused(Reason.MEMORY_LIMIT, "the client leaves, and there is no room for what it published")
@@ -162,7 +162,7 @@ class Publishing(PeerPart[ClientSide]):
         peer, intake = self._peer, self._peer.engine.broker.intake
         run.confirmed, kept, start, refused = series.wants_response, retain, 0, list[Refused]()
         while start < len(run):
-            if not peer.gone and peer.waits_with(run, start):
+            if peer.waits_with(run, start, gone=peer.gone):
                 yield 0
                 continue
             if retain:
@@ -202,7 +202,7 @@ class Publishing(PeerPart[ClientSide]):
     def steps(self, runs: list[Run]) -> Steps:
         """Publishes the runs of a transaction's message, one in each step, and waits while the client has to."""
         for run in runs:
-            while not self._peer.gone and self._peer.waits_with(run):
+            while self._peer.waits_with(run, gone=self._peer.gone):
                 yield 0
             self.publish_run(run)
             yield 1 + len(run.data) // COPIED_BYTES

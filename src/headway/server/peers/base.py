@@ -193,7 +193,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                         session.paused_by
                         or ((wide or (not room and intake.short_of_room)) and self._no_room(session, item))
                     ):
-                        if not self.connection.leaving:
+                        if not (self.connection.leaving and intake.has_its_turn(_run_of(item))):
                             break
                         look = wide or intake.short_of_room
                         if look and self._no_room(session, item) and is_out_of_room(session.paused_by):
@@ -256,12 +256,13 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         """The client has to slow down: it publishes nothing more for now."""
         return self.session is not None and bool(self.session.paused_by) and not self.connection.leaving
 
-    def waits_with(self, run: Run, start: int = 0) -> bool:
-        """Whether the client has to slow down, or the next record of a run has to wait for room."""
-        session = self.session
-        if session is None or self.connection.leaving:
-            return False
-        return bool(session.paused_by) or self.engine.broker.intake.lacks_room(session, run, self.engine.now(), start)
+    def waits_with(self, run: Run, start: int = 0, *, gone: bool = False) -> bool:
+        """Whether the client has to slow down, or the next record of a run has to wait for room. What a client that
+        leaves, or is ``gone``, still publishes waits only for other records on their way to very many lanes."""
+        session, intake = self.session, self.engine.broker.intake
+        if gone or session is None or self.connection.leaving:
+            return not intake.has_its_turn(run)
+        return bool(session.paused_by) or intake.lacks_room(session, run, self.engine.now(), start)
 
     def _no_room(self, session: Session, item: Any) -> bool:
         """Returns whether records have to wait for room. Asked once per read, while room is short."""

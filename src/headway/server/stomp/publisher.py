@@ -91,7 +91,7 @@ class Publisher(PeerPart[ClientSide]):
             run.confirmed = "receipt" in headers
             start, alone = 0, len(run) > 1 and (run.receipt is not None or says_merge(run.properties))
             while start < len(run.ends):
-                if not peer.gone and peer.waits_with(run, start):
+                if peer.waits_with(run, start, gone=peer.gone):
                     yield 0
                     continue
                 whole, at = run, start

@@ -146,7 +146,7 @@ class Publication:
         for row, run in runs:
             if first + row < self._row:
                 continue
-            session = await self._session()
+            session = await self._session(run)
             try:
                 origin = Origin(self._writer, self.number, first + row)
                 engine.broker.writers.publish(session, origin, run, engine.now())
@@ -164,8 +164,8 @@ class Publication:
                 size = count = 0
                 await asyncio.sleep(0)
 
-    async def _session(self) -> Session:
-        """Returns the writer's session once it may publish. Raises Refused."""
+    async def _session(self, run: Run) -> Session:
+        """Returns the writer's session once it may publish a run. Raises Refused."""
         engine = self._engine
         while True:
             user, allowance = self._user, UNLIMITED
@@ -179,7 +179,7 @@ class Publication:
             session = engine.broker.writers.attach(
                 self._writer, self._go_on.set, engine.now(), self._rights, allowance
             )
-            if not session.paused_by:
+            if not session.paused_by and not engine.broker.intake.lacks_room(session, run, engine.now()):
                 return session
             self._go_on.clear()
             with suppress(TimeoutError):

@@ -20,7 +20,7 @@ class Intake:
         self._registry = registry
         self._publishing = publishing
         self.check_room, self.takes_at_once = publishing.check_room, publishing.takes_at_once
-        self.is_wide = publishing.is_wide
+        self.is_wide, self.has_its_turn = publishing.is_wide, publishing.has_its_turn
         self._fanout = fanout
         self.advisories = advisories
         self._pools = registry.distinct_pools()

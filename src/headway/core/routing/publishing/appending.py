@@ -52,7 +52,7 @@ class Appending:
         spread = Spread(self, feeds, run, first, before, session, now)
         registry.wide.coming[spread] = None
         registry.router.searched += SEARCHED_A_UNIT * len(feeds) // SPREAD_PER_WORK
-        registry.deferred.begin(spread.steps(registry.wide), now, client=session, whole=True)
+        registry.deferred.begin(spread.steps(registry.wide), now, client=registry.wide, whole=True)
         if registry.wide.coming and session is not None:
             registry.pause(session, registry.wide, now)
 

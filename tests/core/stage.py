@@ -291,7 +291,7 @@ class Stage:
         tables = tomllib.loads(toml)
         assert set(tables) <= {"pool", "listeners", "flap", "topic", "policy", "server"}, tables
         sweep_s = parse_duration(tables.get("server", {}).get("sweep", SWEEP_S))
-        self._sweep_steps = max(1, round(sweep_s / STEP_S))
+        self._tick_steps = max(1, round(min(sweep_s, SWEEP_S) / STEP_S))
         self.now = 1000.0
         self._steps = 0
         written = {k: v for k, v in tables.get("pool", {}).items() if "%" not in str(v)}
@@ -375,7 +375,7 @@ class Stage:
         if self.disk.work(self.broker, self.now):
             self._carry_out()
             moved = True
-        if self._steps % self._sweep_steps == 0:
+        if self._steps % self._tick_steps == 0:
             self.tick()
             moved = True
         self.turn(moved)

@@ -239,6 +239,21 @@ def test_j3_slow_for_too_long_or_too_often_and_never_for_one_bad_second() -> Non
     assert steady.connected, "who acknowledges is slow no more, and then again"
 
 
+def test_j3_checks_may_be_30_s_apart_and_nothing_else_waits_for_them() -> None:
+    stage = Stage('[server]\nsweep = "30s"\n' + documented("J3").replace('"30s"', '"5s"'))
+    publisher = stage.client("publisher")
+    stage.run(1)  # the first check is at the start
+    slow = stage.consumer("slow", "t", 1, window=5, acks=False)
+    prompt = stage.consumer("prompt", "u", options={"conflate": "1s"}, reads=1 * MB)
+    publisher.publish("t", 0, 100, qos=1)
+    for number, now in enumerate(stage.steps(27)):
+        publisher.publish("u", number)
+        assert slow.connected, f"for too long, but not looked at before {now}"
+    assert len(prompt.numbers) >= 25, "timers are on time"
+    stage.run(5)
+    assert_told_why(slow, "window full", "limit 5 s")
+
+
 @pytest.mark.parametrize("abort_connection", [False, True])
 def test_j4_the_client_is_asked_to_close_or_its_connection_is_cut(abort_connection: bool) -> None:
     toml = documented("J4")

@@ -1,8 +1,8 @@
 """The broker: all commands, and the turn of the loop that carries out their consequences.
 
 A command (connect, publish, subscribe, acknowledge ...) comes in with ``now``. Bytes go out to outlets, and *effects*
-to the caller. The caller runs commands as they come, ``flush`` at the end of each turn, and ``tick`` every ``SWEEP_S``
-seconds. After each of these it takes the effects and carries them out.
+to the caller. The caller runs commands as they come, ``flush`` at the end of each turn, and ``tick`` every
+``Governor.tick_s`` seconds. After each of these it takes the effects and carries them out.
 """
 
 from __future__ import annotations

@@ -62,6 +62,8 @@ class Governor:
         advisories: Advisories, flap: FlapControl, *, sweep_s: float = SWEEP_S, late_s: float = LATE_S,
     ) -> None:  # fmt: skip
         self._sweep_s = sweep_s
+        self.tick_s = min(sweep_s, SWEEP_S)
+        """Time between two ticks, which run timers as well. A sweep may be a matter of minutes."""
         self._late_after_s = late_s
         self._registry = registry
         self._advisories = advisories
@@ -74,8 +76,9 @@ class Governor:
         self.cutter = Cutter(registry, admission, queues, advisories, flap)
         self._enforcer = Enforcer(registry, ending, queues, metadata, advisories, self.cutter)
         self.relief = Relief(registry, ending, self.watchlist, self._verdicts, self.cutter)
-        self._last_sweep_s = inf
-        """When the last sweep was; ``inf``: there was none."""
+        self._last_tick_s = inf
+        """When a sweep could have begun last; ``inf``: never."""
+        self._next_sweep_s = 0.0
         self._due: deque[Subscription] = deque()
         """The consumers that this sweep has not looked at yet."""
         self._shares: Shares = {}
@@ -95,17 +98,23 @@ class Governor:
     # -- looking ----------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float, late_s: float = 0.0) -> Shares:
-        """Begins a sweep of the watched consumers and makes its first looks; ``go_on`` makes the others. Returns the
-        shares of lanes that were computed. ``late_s`` is the loop's known lateness since the last sweep."""
-        late = max(late_s, now - self._last_sweep_s - self._sweep_s)
-        self._last_sweep_s = now
+        """Begins a sweep of the watched consumers, if it is time for one, and makes its first looks; ``go_on`` makes
+        the others. Asked in every tick. Returns the shares of lanes that were computed. ``late_s`` is the loop's known
+        lateness since the last tick."""
+        late = max(late_s, now - self._last_tick_s - self.tick_s)
+        self._last_tick_s = now
         self._shares = {}
-        self._due.clear()  # whoever was not looked at comes first in the next sweep
         if late > self._late_after_s:
+            self._due.clear()
             self.watchlist.late_s += late
             self._registry.lateness.add(now, late)
             return self._shares
         self._registry.came_back.clear()
+        if now < self._next_sweep_s:
+            return self._shares
+        if self._sweep_s > self.tick_s:
+            self._next_sweep_s = now + self._sweep_s - self.tick_s / 2
+        self._due.clear()  # whoever was not looked at comes first in the next sweep
         self._glances.go_on(now)
         self._due.extend(self.watchlist.first())
         self.go_on(now, 0)

@@ -170,9 +170,9 @@ class Turn:
                     or self._governor.sweeping or registry.receipts.due or self._live.has_work)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
-        """Ends a turn, runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. What comes of it
-        is carried out by the next flush. ``late_s`` is the longest time that clients had to wait for the loop since the
-        last tick."""
+        """Ends a turn, runs timers, the governor's sweep if it is due, and relief. Called every ``Governor.tick_s``
+        seconds. What comes of it is carried out by the next flush. ``late_s`` is the longest time that clients had to
+        wait for the loop since the last tick."""
         self._registry.timers.run(now)
         self.flush(now)  # so that no consumer is judged by records that became due only now
         shares = self._governor.sweep(now, late_s)

@@ -77,14 +77,14 @@ class LakeObserver:
 
     def __init__(
         self, registry: Registry, recorder: Recorder, *, run: str, broker: str, wall_offset_s: float = 0.0,
-        sample_s: float = 1.0, idle_s: float = 10.0, sweep_s: float = SWEEP_S,
+        sample_s: float = 1.0, idle_s: float = 10.0, tick_s: float = SWEEP_S,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._recorder = recorder
         self._run = run
         self._broker = broker
         self._wall_offset_s = wall_offset_s
-        self._sample_s = sample_s - sweep_s / 2  # looks are never exactly so far apart
+        self._sample_s = sample_s - tick_s / 2  # looks are never exactly so far apart
         self._idle_s = idle_s
         self._trails: OrderedDict[Subscription, _Trail] = OrderedDict()
         """All consumers, those with the oldest last rows first."""

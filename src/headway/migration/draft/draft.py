@@ -193,7 +193,8 @@ class Draft:
         if time_ms < 1:
             raise Unreadable(f"{node.text[:60]!r} is no time between two looks", node)
         if time_ms > SWEEP_MAX_MS:
-            raise SoAnyway("consumers are looked at more often, five times a second; 10s is the longest sweep here")
+            raise SoAnyway("consumers are looked at more often, five times a second, and times are measured; a sweep "
+                           f"of {toml_duration(time_ms)} in [server] looks as seldom as there")  # fmt: skip
         server, time = self.tables["server"], toml_duration(max(SWEEP_MIN_MS, time_ms))
         before = server.get("sweep")
         if before is not None and parse_duration(before.value) <= parse_duration(time):

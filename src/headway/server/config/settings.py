@@ -75,7 +75,7 @@ class ServerTable(Table):
     send_buffer_bytes: Annotated[int, size(4_000, 64_000_000)] = Field(default=256 * KIB, alias="send_buffer")
     read_bytes: Annotated[int, size(4_000, 16_000_000)] = Field(default=240 * KIB, alias="read_size")
     """A little less than the send buffer, so that the records of one read go to each consumer in one ``send``."""
-    sweep_s: Annotated[float, duration(0.01, 10.0)] = Field(default=0.2, alias="sweep")
+    sweep_s: Annotated[float, duration(0.01, 3600.0)] = Field(default=0.2, alias="sweep")
     late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
     stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
     log: Annotated[str, one_of("text", "json")] = "text"

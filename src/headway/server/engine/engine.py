@@ -131,7 +131,7 @@ class Engine:
         self._read_s = inf
         """Time of the first read of this turn; ``inf``: nothing was read."""
         self.floods = Floods()
-        self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
+        self._ticks = Repeating(loop, self.broker.governor.tick_s, self._tick)
         self._sweeps = Repeating(loop, SWEEP_S, self._sweep)
         self._rings: asyncio.TimerHandle | None = None
         self._ring_s = inf  # the time of the next ring
@@ -271,7 +271,7 @@ class Engine:
         if when >= self._ring_s or not self._ticks.running:
             return
         now = self.now()
-        if when - now < self.settings.server.sweep_s:
+        if when - now < self.broker.governor.tick_s:
             if self._rings is not None:
                 self._rings.cancel()
             self._ring_s = max(when, now + RING_EVERY_S)

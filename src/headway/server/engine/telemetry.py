@@ -53,7 +53,7 @@ class Telemetry:
         self.observer = broker.registry.observer = LakeObserver(
             broker.registry, self.recorder, run=self.lake.run, broker=settings.server.name,
             wall_offset_s=broker.registry.wall_offset_s, sample_s=table.sample_s, idle_s=table.idle_s,
-            sweep_s=settings.server.sweep_s,
+            tick_s=broker.governor.tick_s,
         )  # fmt: skip
         self.written_rows = 0
         self.lost_rows = 0

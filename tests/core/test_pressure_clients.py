@@ -53,6 +53,33 @@ def test_the_client_that_holds_the_most_in_all_goes_first(disk: str, reason: Rea
     assert healthy.connected
 
 
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_the_biggest_client_goes_first_where_that_is_asked_for(asked_for: bool) -> None:
+    """It is not furthest back in the lane that it shares with another, and holds a little more in another lane."""
+    stage = Stage(memory="1MB", disk="0B", max_client_share="100%")
+    stage.pool.biggest_client_first = asked_for
+    publisher = stage.client("publisher")
+    first = stage.consumer("first", "one", reads=STUCK, buffer=500)
+    publisher.publish("one", 0, 100, size=1000)
+    stage.run(0.1)
+    biggest = stage.client("biggest", reads=STUCK, buffer=500)
+    biggest.subscribe("one")
+    biggest.subscribe("more")
+    for turn in range(400):
+        publisher.publish("one", turn, 10, size=1000)
+        publisher.publish("more", turn, 3 if turn < 44 else 0, size=1000)
+        stage.run(0.1)
+    assert not first.connected
+    assert not biggest.connected
+    verdicts = [stage.broker.verdicts.last(client) for client in ("biggest", "first")]
+    numbers = [verdict.number for verdict in verdicts if verdict is not None]
+    assert numbers == ([1, 2] if asked_for else [2, 1])
+    if asked_for:
+        assert_told_why(biggest, "its client holds more than any other")
+    else:
+        assert_told_why(first, "it is furthest back")
+
+
 def test_a_clients_lanes_together_leave_memory_beyond_its_share() -> None:
     """None of them is over the share alone, and the pool has room."""
     stage = Stage(memory="4MB", disk="40MB", max_client_share="20%")

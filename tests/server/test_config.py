@@ -265,6 +265,7 @@ def listener_pool(text: str) -> Settings:
         ('memory = "10MB"', (10_000_000, 2_000_000_000, "/spill"), (0.4, 0.2), "10 MB of memory, 2 GB of disk in /sp"),
         ("disk = 0", (30_000_000, 0, "/spill"), (0.4, 0.2), "30 MB of memory, no disk"),
         ('disk_path = "/x"', (30_000_000, 2_000_000_000, "/x"), (0.4, 0.2), "30 MB of memory, 2 GB of disk in /x"),
+        ("biggest_client_first = true", (30_000_000, 2_000_000_000, "/spill"), (0.4, 0.2), "the biggest client goes"),
     ],
 )
 def test_a_listeners_pool_takes_from_the_common_one_what_it_does_not_say(
@@ -279,6 +280,7 @@ def test_a_listeners_pool_takes_from_the_common_one_what_it_does_not_say(
     assert row in told
     registry = make_broker(settings).registry
     assert (registry.pool_of("desk") is registry.pool_of("")) == (own is None)
+    assert registry.pool_of("desk").biggest_client_first == ("biggest" in text)
 
 
 def test_a_topics_pool_is_a_part_of_the_common_one() -> None:

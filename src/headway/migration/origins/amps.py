@@ -60,6 +60,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
     pool = draft.tables["pool"]
     if pool or any(one.pool for one in draft.listeners):
         pool["connection"] = Keyed(True, "AMPS disconnects a client with all of its subscriptions")
+        pool["biggest_client_first"] = Keyed(True, "AMPS chooses the client that uses the most")
 
 
 def _limits(around: Node, pool: dict[str, Keyed], listeners: Sequence[str], draft: Draft) -> None:

@@ -24,7 +24,8 @@ def make_broker(settings: Settings) -> Broker:
     for name, sizes in settings.pools.items():
         shares = Shares(1.0, 1.0) if sizes.topic else settings.shares[name]  # a topic's pool may be one queue's
         made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, shares.client,
-                          user_share=shares.user, connection=shares.connection, topic=sizes.topic)  # fmt: skip
+                          user_share=shares.user, connection=shares.connection, topic=sizes.topic,
+                          biggest_client_first=sizes.biggest_client_first)  # fmt: skip
     flap, retained = settings.flap, settings.retained
     broker = Broker(
         {"": Limits(), **limits}, made, settings.policies,

@@ -54,7 +54,8 @@ def describe(settings: Settings) -> str:
         disk = f"{format_size(pool.disk_bytes)} of disk in {pool.disk_path}" if pool.disk_bytes else "no disk"
         memory = format_size(pool.memory_bytes)
         shares = "a part of [pool]" if pool.topic else _shares(settings, name)
-        rows.append((f"pool {name}".strip(), f"{memory} of memory, {disk}, {shares}"))
+        first = ", the biggest client goes first" if pool.biggest_client_first else ""
+        rows.append((f"pool {name}".strip(), f"{memory} of memory, {disk}, {shares}{first}"))
     for name in filter(settings.shares_pool, settings.listeners):
         rows.append((f"pool {name}", f"shares [pool], {_shares(settings, name)}"))
     telemetry = settings.telemetry

@@ -148,7 +148,7 @@ def _with_password_file(auth: AuthTable) -> tuple[list[str], AuthTable]:
 def _limits(name: str, table: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
     path = table.disk_path or host_limits.spill_folder()
-    return PoolSettings(name, table.memory_bytes, disk, path)
+    return PoolSettings(name, table.memory_bytes, disk, path, biggest_client_first=table.biggest_client_first)
 
 
 def _with_topics(pools: dict[str, PoolSettings], topics: Iterable[TopicTable]) -> dict[str, PoolSettings]:
@@ -160,7 +160,8 @@ def _with_topics(pools: dict[str, PoolSettings], topics: Iterable[TopicTable]) -
             memory, disk = pool
             disk = whole.disk_bytes * memory // max(1, whole.memory_bytes) if disk is None else disk
             left = replace(left, memory_bytes=left.memory_bytes - memory, disk_bytes=left.disk_bytes - disk)
-            found[f"topic {filter}"] = PoolSettings(f"topic {filter}", memory, disk, whole.disk_path, filter)
+            found[f"topic {filter}"] = replace(whole, name=f"topic {filter}", memory_bytes=memory, disk_bytes=disk,
+                                               topic=filter)  # fmt: skip
     return {**pools, "": left, **found}
 
 

@@ -116,6 +116,7 @@ class PoolTable(Table):
     client_share: Share = Field(default=0.5, alias="max_client_share")
     user_share: Share = Field(default=0.5, alias="max_user_share")
     connection: bool = False
+    biggest_client_first: bool = False
 
     @property
     def apart(self) -> bool:
@@ -369,6 +370,7 @@ class PoolSettings:
     disk_path: Path
     topic: str = ""
     """The filter of a topic's pool; empty: it is none."""
+    biggest_client_first: bool = False
 
 
 @dataclass(frozen=True)

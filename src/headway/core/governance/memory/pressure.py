@@ -17,7 +17,8 @@ Rules, in order:
    disconnected, which ends transient subscriptions. A durable subscription, or a queue without an owner, loses its next
    records as a gap, but only records that were not promised (QoS 0, not persistent, not confirmed). **Promised records
    stay**, so a durable consumer with no others is not evicted: it would free nothing, and a client that comes back to
-   more than its share could never take it.
+   more than its share could never take it. With ``biggest_client_first`` it is always the client that holds the most,
+   one after the other, though the records that several share are freed only when the last of them has gone.
 4. *Promised records that cannot leave memory* close their lane: when the lane takes up a client's share of the memory,
    or when its pool is over the mark and rules 1 to 3 can do no more. Publishers to a closed lane are not read until it
    is open again; other publishers go on. A publisher that also reads the lane is held up only by the pool, because its
@@ -116,7 +117,7 @@ def to_spill(
         while looks_max:
             least = SPILL_BYTES_MIN if pool.to_make_room_bytes() > 0 else share_bytes + 1
             lane = resident.most(least)
-            more = MORE_BYTES + (least if lane is None else resident.holds(lane))
+            more = _more_than(pool, least if lane is None else resident.holds(lane), least)
             if clients_left and (client := clients.most(more)):
                 clients_left -= 1
                 lanes = lanes_of(client)
@@ -157,20 +158,25 @@ def to_give_up(
     """Yields the holders to evict now (rule 3), each time those of the client or lane that holds the most. The caller
     evicts the holders before it asks for the next."""
     if pool.disk_full:
-        for found, by_client in _most_first(on_disk, givers, now, looks_max):
+        for found, by_client in _most_first(pool, on_disk, givers, now, looks_max):
             yield Evictions(found, by_client, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
             if not pool.disk_full:
                 return  # the disk has room now for chunks that should leave memory
     # Chunks should leave memory and none is being written: there is no disk, or nothing left that is worth writing.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
-        for found, by_client in _most_first(in_memory, givers, now, looks_max):
+        for found, by_client in _most_first(pool, in_memory, givers, now, looks_max):
             yield Evictions(found, by_client, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
             if pool.to_spill_bytes() <= 0:
                 break
 
 
+def _more_than(pool: Pool, lane_bytes: int, least: int = 1) -> int:
+    """Returns how much a client has to hold to come before the lane that holds the most."""
+    return least if pool.biggest_client_first else lane_bytes + MORE_BYTES
+
+
 def _most_first(
-    ranked: Ranked[L, C], givers: Givers[L, C, S], now: float, looks_max: int
+    pool: Pool, ranked: Ranked[L, C], givers: Givers[L, C, S], now: float, looks_max: int
 ) -> Iterator[tuple[list[S], bool]]:
     """Yields the holders of the client that holds the most, or those furthest back in the lane that does, and whether
     it is the client; again and again."""
@@ -180,7 +186,7 @@ def _most_first(
         looks = looks_max
         lanes.wake(now)
         while looks and (lane := lanes.most()):
-            more = lanes.holds(lane) + MORE_BYTES
+            more = _more_than(pool, lanes.holds(lane))
             client = clients.most(more)
             found = givers.furthest_back(lane) if client is None else givers.of_client(client)
             if client is not None and clients.holds(client) < more:

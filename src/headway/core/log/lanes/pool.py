@@ -143,7 +143,7 @@ class Pool:
 
     def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5,
                  clients_free_bytes: int = CLIENTS_FREE_BYTES, user_share: float = 0.5,
-                 connection: bool = False, topic: str = "") -> None:  # fmt: skip
+                 connection: bool = False, topic: str = "", biggest_client_first: bool = False) -> None:  # fmt: skip
         self.name = name
         self.topic = topic
         """The filter whose lanes the pool is for; empty: it is that of a listener, or the global one."""
@@ -153,6 +153,8 @@ class Pool:
         self.lane_share = client_share
         """The part of memory, and of disk, that one lane may take up."""
         self.ends_connections = connection
+        self.biggest_client_first = biggest_client_first
+        """Whether the client that holds the most gives way, and not who is furthest back in the fullest lane."""
         self.clients_free_bytes = clients_free_bytes
         self.owners = Owners(user_share)
         self.appended_bytes = 0

@@ -158,11 +158,16 @@ class Story:
 
     def _check(self) -> None:
         events, known = self.world.events, len(self._checker.wrong)
-        for event in events[self._checked :]:
+        fresh = events[self._checked :]
+        for event in fresh:
             self._checker.see(event)
         self._checked = len(events)
         for text in self._checker.wrong[known : known + EXAMPLES]:
             self._say(f"WRONG {text}")
+        if len(self._checker.wrong) > known:
+            told = self._folder / f"events-{self._lives}.txt"
+            told.write_text("".join(f"{event}\n" for event in fresh))
+            self._say(f"what the clients saw in that life is in {told}")
 
     # -- turns ------------------------------------------------------------------------------------------------------
 

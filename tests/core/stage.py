@@ -307,11 +307,13 @@ class Stage:
             filter, table = topic["filter"], topic.pop("pool")
             size, disk = parse_size(table["memory"]), parse_size(table["disk"])
             pools[f"topic {filter}"] = Pool(f"topic {filter}", size, disk, 1.0, topic=filter)
-            if topic.keys() == {"filter"}:
-                topics.remove(topic)
+        priorities = {topic["filter"]: topic.pop("priority") for topic in topics if "priority" in topic}
+        for filter in [*pools, *priorities]:
+            if {"filter": filter.removeprefix("topic ")} in topics:
+                topics.remove({"filter": filter.removeprefix("topic ")})
         flap = {f"{name}_s": parse_duration(value) for name, value in tables.get("flap", {}).items()}
         self.broker = Broker(limits, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap),
-                             sweep_s=sweep_s, traces=traces)  # fmt: skip
+                             sweep_s=sweep_s, traces=traces, priorities=priorities)  # fmt: skip
         self.pool = pools[""]
         for topic in topics:
             self.broker.declare_state(terms_of(topic))

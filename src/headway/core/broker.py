@@ -7,7 +7,7 @@ to the caller. The caller runs commands as they come, ``flush`` at the end of ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from headway.core.base import Reason
@@ -62,13 +62,17 @@ from headway.core.telemetry import TracedPublishing
 
 __all__ = ["SWEEP_S", "Broker"]
 
+NO_PRIORITIES: Mapping[str, int] = {}
+
 
 class Broker:
     def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...] = (), *,
                  flap: FlapControl | None = None, retained: Retained | None = None, sessions_max: int = 100_000,
-                 sweep_s: float = SWEEP_S, late_s: float = LATE_S, traces: TraceSampling | None = None) -> None:
-        """``traces``: which records are followed for their traces; None: none, and nobody asks."""
-        self.registry = Registry(limits, pools, policies, sessions_max)
+                 sweep_s: float = SWEEP_S, late_s: float = LATE_S, traces: TraceSampling | None = None,
+                 priorities: Mapping[str, int] = NO_PRIORITIES) -> None:  # fmt: skip
+        """``traces``: which records are followed for their traces; None: none, and nobody asks. ``priorities``: of
+        topics and queues, by filter."""
+        self.registry = Registry(limits, pools, policies, sessions_max, priorities)
         self.retained = retained or Retained()
         self.retained.pool = pools[""]
         self.flap = flap or FlapControl()

@@ -105,7 +105,7 @@ def _later(old: Settings, fresh: Settings) -> list[str]:
         later.append("[pool]")
     if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
         later.append("removed [[topic]] tables")
-    later += [f"[[topic]] {key}" for key in ("keep", "pool") if _said(old, key) != _said(fresh, key)]
+    later += [f"[[topic]] {key}" for key in ("keep", "pool", "priority") if _said(old, key) != _said(fresh, key)]
     return later
 
 

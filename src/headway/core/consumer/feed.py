@@ -93,6 +93,7 @@ class Feed:
         "limited",
         "listening",
         "live",
+        "priority",
         "queues",
         "reading",
         "refuses",
@@ -124,6 +125,8 @@ class Feed:
         """The form in which subscribers get records; None: as they were published."""
         self.worked_out = False
         """Set if the lane does not have records as they were published: it has a focus, or a shape."""
+        self.priority = 0
+        """How far it comes before others, for a client that is behind and where a turn has much to do; 0 to 9."""
         self.live: LiveSource | None = None
         """The page or the aggregates that the lane tells; None: it has what is published."""
         self.subscriptions: dict[Subscription, None] = {}

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from headway.core.consumer.shared_reader import SharedReader
 
 
+TURNS_PER_PRIORITY = 4
+"""So many turns a subscription has beyond one, for each step of its priority, before the others have theirs."""
 BEHIND_MAX = 16
 """A look at one subscription updates so many other subscriptions, and so many queues, of the same client."""
 
@@ -43,6 +45,7 @@ class Session:
     """One client."""
 
     __slots__ = (
+        "_turns",
         "allowance",
         "aside",
         "channel",
@@ -109,7 +112,9 @@ class Session:
         self.lagging: dict[Subscription, None] = {}
         """Subscriptions with records waiting. All others are in their feed's ``waiting``."""
         self.ready: OrderedDict[Subscription, None] = OrderedDict()
-        """Lagging subscriptions that may be able to go on. The first is the one served longest ago."""
+        """Lagging subscriptions that may be able to go on. The first is the one served longest ago, or has priority."""
+        self._turns = 0
+        """Turns that the first one had because of its priority."""
         self.holdings = Holdings()
         self.ranked = False
         """Set while the pool ranks the client by what it holds."""
@@ -259,7 +264,22 @@ class Session:
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = None
         if subscription.life is not PAUSED:
-            self.ready[subscription] = None
+            self._make_ready(subscription)
+
+    def _make_ready(self, subscription: Subscription) -> None:
+        self.ready[subscription] = None
+        if subscription.feed.priority:
+            self.ready.move_to_end(subscription, last=False)
+
+    def take_turn(self, subscription: Subscription) -> None:
+        """Notes that the first of ``ready`` takes a turn. With a priority it has some before the others have theirs, so
+        that none of them waits for ever."""
+        priority = subscription.feed.priority
+        if priority and self._turns < TURNS_PER_PRIORITY * priority:
+            self._turns += 1
+        else:
+            self._turns = 0
+            self.ready.move_to_end(subscription)
 
     def pause(self, subscription: Subscription) -> None:
         """Sends a lagging subscription nothing until it is let on."""
@@ -268,7 +288,7 @@ class Session:
 
     def let_on(self, subscription: Subscription) -> None:
         if subscription in self.lagging and subscription.life is not PAUSED:
-            self.ready[subscription] = None
+            self._make_ready(subscription)
 
     def set_aside(self, subscription: Subscription) -> None:
         """Moves a subscription from ``ready`` to ``starved``: it needs credit, or room in the journal, to go on."""
@@ -282,7 +302,7 @@ class Session:
             if left <= 0:
                 self.channel.in_flight_bytes.wait()
             for _ in range(min(left, len(self.starved))):
-                self.ready[self.starved.popitem(last=False)[0]] = None
+                self._make_ready(self.starved.popitem(last=False)[0])
 
     def written(self, number: int) -> None:
         """Sends what was held back for a commit, which is on disk now."""

@@ -316,7 +316,7 @@ class Fanout:
             self._caught_up(subscription, now)
             self._steps_left -= 1
             return True
-        session.ready.move_to_end(subscription)  # the subscriptions take turns
+        session.take_turn(subscription)
         before = outlet.taken_bytes
         try:
             steps = self._advance(subscription, outlet, now)

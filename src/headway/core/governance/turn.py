@@ -24,6 +24,8 @@ HAND_OUT_WORK = 512
 HANDED_PER_WORK = 16
 """How many records are cut in the time of one unit of work. To look at a queue is one unit more. What a record costs
 beyond that is told by queue/writing.py: a record for consumers without acknowledgements is cut once for all of them."""
+LAST_EVERY = 8
+"""In so many rounds through ready queues those of the highest priority come last once."""
 
 
 class Turn:
@@ -40,6 +42,8 @@ class Turn:
         self._live = live
         self._starts = starts
         self._pools = registry.distinct_pools()
+        self._rounds = 0
+        """Rounds through ready queues, where some have priorities."""
         self._changing = False
         """Whether consumers get other policies now, because their queues have new names or their sessions new terms."""
 
@@ -62,6 +66,8 @@ class Turn:
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
+        if registry.priorities:
+            dirty = dict.fromkeys(sorted(dirty, key=lambda feed: -feed.priority))
         fanout.begin_joining(len(dirty))
         for feed in dirty:
             if feed.queues:
@@ -125,7 +131,7 @@ class Turn:
         while left > 0 and not begins:
             begins = not registry.put_off
             if begins:
-                registry.put_off, registry.ready_queues = registry.ready_queues, {}
+                registry.put_off, registry.ready_queues = self._in_order(registry.ready_queues), {}
             for queue in list(islice(registry.put_off, HAND_OUT_WORK)):
                 if left <= 0:
                     break
@@ -135,6 +141,15 @@ class Turn:
                 queue.dispatch(now)
                 left -= 1 + ceil((registry.handed_work - before) / HANDED_PER_WORK)
         return ready
+
+    def _in_order(self, queues: dict[SharedReader, None]) -> dict[SharedReader, None]:
+        """Returns queues that are ready, those of a higher priority first. They take all the room that a client has; so
+        now and then they come last."""
+        if not self._registry.priorities:
+            return queues
+        self._rounds += 1
+        sign = 1 if self._rounds % LAST_EVERY == 0 else -1
+        return dict.fromkeys(sorted(queues, key=lambda queue: sign * queue.feed.priority))
 
     def _change_policies(self) -> WorkSteps:
         """Gives the members of queues the policies for the queues' present names, and the subscriptions of sessions

@@ -33,7 +33,7 @@ def make_broker(settings: Settings) -> Broker:
         retained=Retained(retained.topics_max, retained.bytes_max),
         sessions_max=settings.server.sessions_max,
         sweep_s=settings.server.sweep_s, late_s=settings.server.late_after_s,
-        traces=settings.traces.sampling() if settings.traces.enabled else None,
+        traces=settings.traces.sampling() if settings.traces.enabled else None, priorities=settings.priorities,
     )  # fmt: skip
     for topic in settings.keyed:
         broker.declare_state(topic.terms)

@@ -86,6 +86,7 @@ def describe(settings: Settings) -> str:
             how = f"every {format_duration(topic.conflate_s)}" if topic.conflate_s else "as fast as sockets take it"
             conflated = f", conflated {how}"
         rows.append((f"topic {topic.filter}", f"keyed by {topic.key.text}{recorded}{conflated}"))
+    rows += [(f"topic {filter}", f"priority {number}") for filter, number in settings.priorities.items()]
     for name, view in settings.views.items():
         pace = f"every {format_duration(view.every_s)}" if view.every_s else "as fast as it goes"
         rows.append((f"view {name}", f"{view.topic} by {view.key}, {view.mode}, {pace}"))

@@ -293,11 +293,14 @@ class TopicTable(Table):
     """How often subscribers who ask for nothing else get the latest record per key; None: every record."""
     pool: TopicPool_ | None = None
     """Memory and disk of its own for what waits for consumers, cut out of ``[pool]``."""
+    priority: Annotated[int, count(0, 9)] = 0
+    """How far it comes before others, for a client that is behind."""
 
     @property
     def keyed(self) -> bool:
-        """Whether the latest record per key is kept: not by a table that says nothing but a pool."""
-        return self.pool is None or not self.model_fields_set <= {"filter", "pool"}
+        """Whether the latest record per key is kept: not by a table that says nothing but a pool or a priority."""
+        said = self.model_fields_set - {"filter"}
+        return not said or not said <= {"pool", "priority"}
 
     @property
     def terms(self) -> StateTerms:
@@ -432,6 +435,10 @@ class Settings:
     def keyed(self) -> list[TopicTable]:
         """Topics whose latest record per key is kept."""
         return [topic for topic in self.topics if topic.keyed]
+
+    @property
+    def priorities(self) -> dict[str, int]:
+        return {topic.filter: topic.priority for topic in self.topics if topic.priority}
 
     def shares_pool(self, listener: str) -> bool:
         """Returns whether a listener's ``pool`` table has nothing but shares of ``[pool]``."""

@@ -173,6 +173,7 @@ class QueueFeeds:
         feed = self._router.feeds.get(key)
         if feed is None:
             feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
+            feed.priority = self._registry.priority_for(bound.ways(called=called))
             if terms.selector is not None:
                 feed.selector = compile_selector(terms.selector)
             self._router.add_feed(feed)

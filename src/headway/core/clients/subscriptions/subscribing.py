@@ -329,7 +329,7 @@ class Subscribing:
         if key in router.feeds and not options.query:
             return router.feeds[key]
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
-        feed.shape = shape
+        feed.shape, feed.priority = shape, self._registry.priority_for([(key.filter,)])
         if not options.query:  # a query's lane gets no records
             if options.selector is not None:
                 feed.selector, feed.focus = compile_selector(options.selector), focus

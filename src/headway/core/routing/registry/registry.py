@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -57,6 +57,7 @@ Holdup = Feed | Lane | Pool | RoomWanted | WideRecords | Ledger | Allowance
 """An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, one without room for the next
 record, records on their way to very many lanes, a journal that is behind, a user's allowance that is used up for now.
 """
+T = TypeVar("T")
 WAKES_AT_ONCE = 64
 """Members of queues that are looked at again at once when their session may take more; the others in the next turns."""
 RESUME_WORK = 4
@@ -100,7 +101,7 @@ class Registry:
     """Plain tables and counters. The rooms above (queue, clients, governance) change them."""
 
     def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...],
-                 sessions_max: int) -> None:
+                 sessions_max: int, priorities: Mapping[str, int]) -> None:
         self.limits = limits
         """By listener; ``""`` is for listeners without limits of their own."""
         self.sessions_max = sessions_max
@@ -111,7 +112,9 @@ class Registry:
         self.pools = pools
         """By listener; ``""`` is the global pool, for listeners without a pool of their own. Pools of topics are here
         as well, by their names."""
-        self._topic_pools = [pool for pool in pools.values() if pool.topic]
+        self._topic_pools = {pool.topic: pool for pool in pools.values() if pool.topic}
+        self.priorities = priorities
+        """The priority of what a filter covers (``Feed.priority``); what none covers has 0."""
         for listener, one in limits.items():
             if one.shares is not None:
                 pool = self.pool_of(listener)
@@ -198,12 +201,12 @@ class Registry:
     def pool_for(self, ways: Iterable[Sequence[str]], pool: Pool) -> Pool:
         """Returns the pool for a lane: that of the first topic that covers all filters of one of the ``ways`` to name
         it, else ``pool``."""
-        if self._topic_pools:
-            ways = list(ways)
-            for one in self._topic_pools:
-                if any(all(covers(one.topic, filter) for filter in filters) for filters in ways):
-                    return one
-        return pool
+        return _first_covering(self._topic_pools, ways, pool)
+
+    def priority_for(self, ways: Iterable[Sequence[str]]) -> int:
+        """Returns the priority of a feed, by the first topic that covers all filters of one of the ``ways`` to name
+        it."""
+        return _first_covering(self.priorities, ways, 0)
 
     def limits_of(self, listener: str) -> Limits:
         return self.limits.get(listener) or self.limits[""]
@@ -355,3 +358,13 @@ class Registry:
             if not session.paused_by:
                 session.stalled_s += now - session.paused_since_s
                 self.effects.append(Resume(session))
+
+
+def _first_covering(topics: Mapping[str, T], ways: Iterable[Sequence[str]], otherwise: T) -> T:
+    """Returns the value of the first filter that covers all filters of one of the ``ways``."""
+    if topics:
+        ways = list(ways)
+        for topic, value in topics.items():
+            if any(all(covers(topic, filter) for filter in filters) for filters in ways):
+                return value
+    return otherwise

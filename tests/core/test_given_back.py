@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.core.lanes import append, lane
-from tests.core.queues_stage import Peer, QueueStage
+from tests.core.queues_stage import Peer, QueueStage, filled
 from tests.core.test_idle import steps
 
+from headway.core.base.deferred import DeferredWork
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.queue.queue import Queue
+from headway.core.routing.registry import registry
 
 FEW, MANY = 500, 4000
 
@@ -117,3 +119,24 @@ def test_shares_of_a_lane_are_as_much_work_as_its_cursors_are_apart(monkeypatch:
         return found
 
     assert of(2000) == of(50)
+
+
+@pytest.mark.parametrize("how", ["leaves", "closes its channel"])
+def test_what_a_member_that_is_gone_had_comes_before_what_is_fresh(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """It comes back over some turns, and another consumer has room for all of it, and more."""
+    monkeypatch.setattr(registry, "DeferredWork", lambda *_: DeferredWork(16))
+    stage = QueueStage()
+    filled(stage, 50)
+    gone = stage.peer("gone")
+    gone.consume("q", 20, acks=False)
+    stage.turn()
+    assert len(gone.seen) == 20
+    if how == "leaves":
+        gone.leave()
+    else:
+        gone.close()
+    assert stage.broker.registry.deferred
+    other = stage.peer("other")
+    other.consume("q", 30)
+    stage.run(2)
+    assert [seen.number for seen in other.seen] == list(range(50))

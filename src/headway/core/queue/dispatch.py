@@ -110,6 +110,13 @@ class Dispatch:
         """Tells whether this run has handed out as much as one may."""
         return self._backlog.handed_bytes > self._bytes_end or self._registry.handed_work >= self._work_end
 
+    @property
+    def waits_for_older(self) -> bool:
+        """Tells whether only fresh records wait, and older ones are about to come back from a member that is gone, as
+        deferred work of its client. A commit of that client that itself waits for something holds up nobody."""
+        leaving, begun = self._members.leaving, self._registry.deferred.begun
+        return bool(leaving) and not self._backlog.has_some_apart and any(one.session in begun for one in leaving)
+
     def sort_in(self) -> bool:
         """Sorts fresh records by priority, as far as this turn's work goes. Returns whether that was all of them."""
         overdue, before = self._registry.overdue, self._registry.overdue.left
@@ -135,7 +142,7 @@ class Dispatch:
                     self._queue.miss(now)
                 self._members_are_stuck(now)
                 return
-            if self._is_spent or not backlog.has_some:
+            if self._is_spent or not backlog.has_some or self.waits_for_older:
                 self._registry.ready_queues[self._queue] = None
                 return
             if backlog.has_some_apart and returning.left <= 0:
@@ -278,6 +285,8 @@ class Dispatch:
             if not given:
                 backlog.put(requeued)
             return given
+        if self.waits_for_older:
+            return 0
         cursor, chunk, first = backlog.fresh()
         portion = min(portion, BATCH_RECORDS_COUNTED if member.counts_credit else BATCH_RECORDS)
         last = min(first + portion, cursor.end_number - chunk.first_number)

@@ -16,8 +16,8 @@ WATCHED_AT_ONCE = 64
 
 class Members(dict[Subscription, None]):
     __slots__ = (
-        "_alone", "_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "picking", "ring",
-        "unwatched",
+        "_alone", "_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "leaving", "picking",
+        "ring", "unwatched",
     )  # fmt: skip
 
     def __init__(self, terms: QueueTerms, picking: Picking) -> None:
@@ -26,6 +26,8 @@ class Members(dict[Subscription, None]):
         """The pickers of members with selectors."""
         self.departed: dict[Subscription, None] = {}
         """Members that left with unsettled deliveries. Some may have settled them since (``forget_settled``)."""
+        self.leaving: dict[Subscription, None] = {}
+        """Members that are gone, and whose unsettled records come back over the turns to come (deferred.py)."""
         self.exclusive: dict[Subscription, None] = {}
         """The consumer that asked to be the only one, if there is one."""
         self.ring: dict[Subscription, None] = {}
@@ -63,7 +65,7 @@ class Members(dict[Subscription, None]):
         """Removes a member. Returns whether its session has no other members."""
         session = member.session
         self.picking.leave(member)
-        for table in (self.ring, self.unwatched, self._there, self._alone, self.exclusive, session.aside):
+        for table in (self.ring, self.unwatched, self._there, self._alone, self.exclusive, self.leaving, session.aside):
             table.pop(member, None)
         if self.pop(member, self) is None:
             self._of_session[session] -= 1

@@ -227,6 +227,11 @@ class Queue:
         subscription.session.queues[self] = None
         self._registry.ready_queues[self] = None
 
+    def expect_back(self, member: Subscription) -> None:
+        """Hands out nothing fresh before the unsettled records of a member that is gone have come back."""
+        if member.window.used:
+            self.members.leaving[member] = None
+
     def leave(self, member: Subscription) -> None:
         """Removes a member for good. If its session has ended, its unsettled records go to the other members."""
         session = member.session
@@ -350,8 +355,8 @@ class Queue:
             self._dispatch.run(now)
 
     def is_behind(self, now: float) -> bool:
-        """Tells whether records must be sorted or dropped before the next one can be handed out."""
-        if self.terms.priorities and not self._dispatch.sort_in():
+        """Tells whether records must come back, be sorted or be dropped before the next one can be handed out."""
+        if self._dispatch.waits_for_older or (self.terms.priorities and not self._dispatch.sort_in()):
             return True
         return self.lifetimes.head_expired(now)
 

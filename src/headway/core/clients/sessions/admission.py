@@ -249,6 +249,10 @@ class Admission:
         session.stop_timers()
         self._metadata.session_ended(session)
         session.charge(UNLIMITED)
+        for subscription in session.subscriptions.values() if session.queues else ():
+            queue = queue_behind(subscription)
+            if queue is not None:
+                queue.expect_back(subscription)
         registry.deferred.begin(self._clear_up(session, reason), now, client=session)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import inf
+
 import pytest
 from tests.core.queues_stage import QueueStage
 from tests.core.rows import KB
@@ -52,7 +55,29 @@ def test_destinations_share_a_slow_client_by_their_priorities_and_none_waits_for
         for topic in topics:
             publisher.publish(topic, number * 10, 10, size=1000)
     got = {topic: [seen.topic for seen in slow.seen].count(topic) for topic in topics}
-    assert got["alerts/fire"] > 5 * got["orders/new"] > 10 * got["ticks/0"] > 0
+    assert got["ticks/0"] > 0
+    assert got["orders/new"] == pytest.approx(5 * got["ticks/0"], rel=0.5)
+    assert got["alerts/fire"] == pytest.approx(37 * got["ticks/0"], rel=0.5)
+
+
+@pytest.mark.parametrize("window", [1, 3, 10, 50])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_clients_that_acknowledge_are_sent_to_by_priority_as_well(window: int, at_once: bool) -> None:
+    stage = Stage(URGENT, memory="64MB")
+    slow = stage.client("slow", acks=False, window=window, buffer=1_000_000)
+    topics = ("ticks/0", "orders/new", "alerts/fire")
+    for topic in topics:
+        slow.subscribe(topic, 1)
+        stage.client("publisher").publish(topic, 0, 8000, qos=1)
+    stage.turn()
+    for _ in range(3000 // window if at_once else 3000):
+        slow.acknowledge(window if at_once else 1)
+        stage.broker.flush(stage.now)
+        slow.read(inf)
+    got = {topic: [seen.topic for seen in slow.seen].count(topic) for topic in topics}
+    assert got["ticks/0"] > 0
+    assert got["orders/new"] == pytest.approx(5 * got["ticks/0"], rel=0.6)
+    assert got["alerts/fire"] == pytest.approx(37 * got["ticks/0"], rel=0.6)
 
 
 def test_a_client_of_two_queues_gets_the_urgent_ones_first_and_the_others_now_and_then() -> None:
@@ -70,6 +95,43 @@ def test_a_client_of_two_queues_gets_the_urgent_ones_first_and_the_others_now_an
     stage.run(20)
     got = [seen.tag for seen in slow.seen]
     assert got.count("urgent.work") > 4 * got.count("usual") > 0
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("urgent.a", "urgent.b", "c", "d")])
+def test_queues_of_one_window_take_turns(names: tuple[str, ...]) -> None:
+    """Whoever came first took all of the window, for as long as there was more."""
+    stage = QueueStage(URGENT)
+    owner = stage.peer("owner")
+    peer = stage.peer("peer")
+    peer.channel(1, 5)
+    for name in names:
+        owner.declare(name)
+        owner.publish(name, 0, 1000, size=50)
+        peer.consume(name, acks=False)
+    for _ in range(200):
+        stage.turn()
+        peer.read(inf)
+        peer.ack(*list(peer.channels[1].in_flight))
+    got = Counter(seen.tag for seen in peer.seen)
+    for same in (("a", "b"), ("urgent.a", "urgent.b"), ("c", "d")):
+        if same[0] in names:
+            assert got[same[0]] == pytest.approx(got[same[1]], rel=0.3)
+    assert min(got[name] for name in names) > 20
+    if "c" in names:
+        assert got["urgent.a"] > 3 * got["c"]
+
+
+def test_shared_groups_of_one_window_take_turns() -> None:
+    stage = Stage(memory="64MB")
+    client = stage.client("client", acks=False, window=10, buffer=1_000_000)
+    for name in "ab":
+        client.subscribe(f"$share/g/{name}", 1)
+        stage.client("publisher").publish(name, 0, 1000, qos=1)
+    for _ in range(100):
+        stage.turn()
+        client.acknowledge(10)
+    got = Counter(seen.topic for seen in client.seen)
+    assert got["a"] == pytest.approx(got["b"], rel=0.1)
 
 
 def test_a_turn_serves_destinations_of_priority_first() -> None:

@@ -316,6 +316,9 @@ def test_a_topics_pool_is_a_part_of_the_common_one() -> None:
 def test_a_topics_priority_is_that_of_what_is_under_its_filter() -> None:
     settings = parse_settings("""
         [[topic]]
+        filter = "alerts/quiet/#"
+        priority = 0
+        [[topic]]
         filter = "alerts/#"
         priority = 9
         [[topic]]
@@ -324,11 +327,12 @@ def test_a_topics_priority_is_that_of_what_is_under_its_filter() -> None:
         priority = 2
         [[topic]]
         filter = "ticks/#" """)
-    assert settings.priorities == {"alerts/#": 9, "flights/#": 2}
+    assert settings.priorities == {"alerts/quiet/#": 0, "alerts/#": 9, "flights/#": 2}
     assert [topic.filter for topic in settings.keyed] == ["flights/#", "ticks/#"], "a priority alone is no key"
     assert "priority 9" in next(line for line in describe(settings).splitlines() if line.startswith("topic alerts/#"))
     registry = make_broker(settings).registry
-    assert [registry.priority_for([(name,)]) for name in ("alerts/+/x", "flights/1", "#", "ticks/1")] == [9, 2, 0, 0]
+    names = "alerts/+/x", "alerts/quiet/x", "flights/1", "#"
+    assert [registry.priority_for([(name,)]) for name in names] == [9, 0, 2, 0]
     with pytest.raises(BadConfig, match="priority"):
         parse_settings('[[topic]]\nfilter = "a"\npriority = 10')
 

@@ -35,17 +35,80 @@ if TYPE_CHECKING:
     from headway.core.consumer.shared_reader import SharedReader
 
 
-TURNS_PER_PRIORITY = 4
-"""So many turns a subscription has beyond one, for each step of its priority, before the others have theirs."""
 BEHIND_MAX = 16
 """A look at one subscription updates so many other subscriptions, and so many queues, of the same client."""
+TURNS_PER_PRIORITY = 4
+"""So many turns more has a subscription for each step of priority, for one of another without."""
+
+
+class Line:
+    """Subscriptions of one client that wait for their turn to be sent something.
+
+    Those of one priority take turns. Where there are several priorities, the next turn is of the one that has had
+    the least by its weight, and of equals the highest. So a subscription has ``1 + 4 x priority`` turns where one
+    without priority has one, and none waits for ever. A priority that nobody waited with has no claim to the turns
+    that it did not take: what falls behind anew begins where the others are. So the highest comes first at once.
+
+    A client has two lines: who may be able to go on, and who needs credit first. Turns count in both together.
+    """
+
+    __slots__ = ("_taken", "others", "usual")
+
+    def __init__(self, taken: dict[int, float]) -> None:
+        self.usual: OrderedDict[Subscription, None] = OrderedDict()
+        """Those without priority. The first was served longest ago."""
+        self.others: dict[int, OrderedDict[Subscription, None]] = {}
+        """By priority; there are none for most clients."""
+        self._taken = taken
+        """The turns that each priority has had in the client's lines, by its weight; empty: there was only one."""
+
+    def __len__(self) -> int:
+        return len(self.usual) + sum(map(len, self.others.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self.usual or self.others)
+
+    def add(self, subscription: Subscription) -> None:
+        priority = subscription.feed.priority
+        (self.others.setdefault(priority, OrderedDict()) if priority else self.usual)[subscription] = None
+
+    def discard(self, subscription: Subscription) -> bool:
+        """Takes a subscription out of the line. Returns whether it was there."""
+        priority = subscription.feed.priority
+        same = self.others.get(priority) if priority else self.usual
+        if same is None or subscription not in same:
+            return False
+        del same[subscription]
+        if priority and not same:
+            del self.others[priority]
+        return True
+
+    def first(self) -> Subscription:
+        if not self.others:
+            return next(iter(self.usual))
+        priority = min(self.priorities(), key=lambda one: (self._taken.get(one, 0.0), -one))
+        return next(iter(self.others[priority] if priority else self.usual))
+
+    def took_turn(self, subscription: Subscription) -> None:
+        """Notes that a subscription has been sent something. It may have left the line with that."""
+        priority = subscription.feed.priority if self.others else 0
+        same = self.others.get(priority) if priority else self.usual
+        if same is not None and subscription in same:
+            same.move_to_end(subscription)
+            if self._taken:
+                weight = (1 + TURNS_PER_PRIORITY * priority) * len(same)
+                self._taken[priority] = self._taken.get(priority, 0.0) + 1 / weight
+
+    def priorities(self) -> list[int]:
+        """Returns the priorities of those in the line."""
+        return [0, *self.others] if self.usual else [*self.others]
 
 
 class Session:
     """One client."""
 
     __slots__ = (
-        "_turns",
+        "_taken",
         "allowance",
         "aside",
         "channel",
@@ -111,14 +174,13 @@ class Session:
         """How many of their filters have wildcards, and these in the same places."""
         self.lagging: dict[Subscription, None] = {}
         """Subscriptions with records waiting. All others are in their feed's ``waiting``."""
-        self.ready: OrderedDict[Subscription, None] = OrderedDict()
-        """Lagging subscriptions that may be able to go on. The first is the one served longest ago, or has priority."""
-        self._turns = 0
-        """Turns that the first one had because of its priority."""
+        self._taken: dict[int, float] = {}
+        self.ready = Line(self._taken)
+        """Lagging subscriptions that may be able to go on."""
         self.holdings = Holdings()
         self.ranked = False
         """Set while the pool ranks the client by what it holds."""
-        self.starved: OrderedDict[Subscription, None] = OrderedDict()
+        self.starved = Line(self._taken)
         """Lagging subscriptions that wait for credit or for the journal."""
         self.gates: dict[Subscription, None] = {}
         """Subscriptions that may hold back publishers."""
@@ -267,24 +329,25 @@ class Session:
             self._make_ready(subscription)
 
     def _make_ready(self, subscription: Subscription) -> None:
-        self.ready[subscription] = None
-        if subscription.feed.priority:
-            self.ready.move_to_end(subscription, last=False)
+        """Lets a subscription into the line. One of a priority that nobody waited with begins where the others are."""
+        ready, starved, priority = self.ready, self.starved, subscription.feed.priority
+        if priority or self._taken:
+            waiting, taken = {*ready.priorities(), *starved.priorities()}, self._taken
+            if priority not in waiting:
+                least = min((taken.get(one, 0.0) for one in waiting), default=0.0)
+                taken[priority] = max(taken.get(priority, 0.0), least)
+        ready.add(subscription)
 
-    def take_turn(self, subscription: Subscription) -> None:
-        """Notes that the first of ``ready`` takes a turn. With a priority it has some before the others have theirs, so
-        that none of them waits for ever."""
-        priority = subscription.feed.priority
-        if priority and self._turns < TURNS_PER_PRIORITY * priority:
-            self._turns += 1
-        else:
-            self._turns = 0
-            self.ready.move_to_end(subscription)
+    def served(self, queue: SharedReader) -> None:
+        """Notes that a queue has handed something to this client. Its others come first the next time, for they may
+        share a window, of which the first one takes all."""
+        if self.queues.pop(queue, self) is None:
+            self.queues[queue] = None
 
     def pause(self, subscription: Subscription) -> None:
         """Sends a lagging subscription nothing until it is let on."""
-        self.ready.pop(subscription, None)
-        self.starved.pop(subscription, None)
+        self.ready.discard(subscription)
+        self.starved.discard(subscription)
 
     def let_on(self, subscription: Subscription) -> None:
         if subscription in self.lagging and subscription.life is not PAUSED:
@@ -292,8 +355,8 @@ class Session:
 
     def set_aside(self, subscription: Subscription) -> None:
         """Moves a subscription from ``ready`` to ``starved``: it needs credit, or room in the journal, to go on."""
-        if self.ready.pop(subscription, self) is None:
-            self.starved[subscription] = None
+        if self.ready.discard(subscription):
+            self.starved.add(subscription)
 
     def go_on(self) -> None:
         """Moves subscriptions from ``starved`` to ``ready``, as many as there is credit for."""
@@ -302,7 +365,9 @@ class Session:
             if left <= 0:
                 self.channel.in_flight_bytes.wait()
             for _ in range(min(left, len(self.starved))):
-                self._make_ready(self.starved.popitem(last=False)[0])
+                first = self.starved.first()
+                self.starved.discard(first)
+                self.ready.add(first)
 
     def written(self, number: int) -> None:
         """Sends what was held back for a commit, which is on disk now."""
@@ -313,8 +378,8 @@ class Session:
     def caught_up(self, subscription: Subscription) -> None:
         """Notes that a subscription has no waiting records any more, or has ended."""
         if self.lagging.pop(subscription, self) is None:
-            self.ready.pop(subscription, None)
-            self.starved.pop(subscription, None)
+            self.ready.discard(subscription)
+            self.starved.discard(subscription)
             if self.ranked:  # else it was not looked at since it fell behind
                 self.let_go(subscription.feed.lane, subscription)
 

@@ -25,7 +25,7 @@ HANDED_PER_WORK = 16
 """How many records are cut in the time of one unit of work. To look at a queue is one unit more. What a record costs
 beyond that is told by queue/writing.py: a record for consumers without acknowledgements is cut once for all of them."""
 LAST_EVERY = 8
-"""In so many rounds through ready queues those of the highest priority come last once."""
+"""In so many rounds through ready queues those of the highest priority come last about once."""
 
 
 class Turn:
@@ -43,7 +43,7 @@ class Turn:
         self._starts = starts
         self._pools = registry.distinct_pools()
         self._rounds = 0
-        """Rounds through ready queues, where some have priorities."""
+        """Changes in each round through ready queues, where some have priorities."""
         self._changing = False
         """Whether consumers get other policies now, because their queues have new names or their sessions new terms."""
 
@@ -147,8 +147,8 @@ class Turn:
         now and then they come last."""
         if not self._registry.priorities:
             return queues
-        self._rounds += 1
-        sign = 1 if self._rounds % LAST_EVERY == 0 else -1
+        self._rounds = (self._rounds * 5 + 1) % (1 << 16)  # mixed, as what clients do may be as regular as that
+        sign = 1 if self._rounds >> 8 < (1 << 8) // LAST_EVERY else -1
         return dict.fromkeys(sorted(queues, key=lambda queue: sign * queue.feed.priority))
 
     def _change_policies(self) -> WorkSteps:

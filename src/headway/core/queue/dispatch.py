@@ -260,6 +260,8 @@ class Dispatch:
             if not some:
                 break
             given += some
+        if given and len(member.session.queues) > 1:
+            member.session.served(self._queue)
         if member.request.envelope is None:
             self._pump(member, given, now)
         return given

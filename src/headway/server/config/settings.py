@@ -293,7 +293,7 @@ class TopicTable(Table):
     """How often subscribers who ask for nothing else get the latest record per key; None: every record."""
     pool: TopicPool_ | None = None
     """Memory and disk of its own for what waits for consumers, cut out of ``[pool]``."""
-    priority: Annotated[int, count(0, 9)] = 0
+    priority: Annotated[int | None, count(0, 9)] = None
     """How far it comes before others, for a client that is behind."""
 
     @property
@@ -438,7 +438,7 @@ class Settings:
 
     @property
     def priorities(self) -> dict[str, int]:
-        return {topic.filter: topic.priority for topic in self.topics if topic.priority}
+        return {topic.filter: topic.priority for topic in self.topics if topic.priority is not None}
 
     def shares_pool(self, listener: str) -> bool:
         """Returns whether a listener's ``pool`` table has nothing but shares of ``[pool]``."""

@@ -295,8 +295,13 @@ class Registry:
             self.resume(allowance, now)
 
     def wake(self, session: Session) -> None:
-        """Marks the session's queues as ready, because its members may have room or credit again."""
-        self.ready_queues |= session.queues
+        """Marks the session's queues as ready, because its members may have room or credit again: in the order in which
+        they were served, also those that are ready already."""
+        queues = session.queues
+        if len(queues) > 1:
+            for queue in queues:
+                self.ready_queues.pop(queue, None)
+        self.ready_queues |= queues
         if session.aside:
             self.woken[session] = len(session.aside)
             self.look_again(WAKES_AT_ONCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
@@ -42,66 +42,56 @@ TURNS_PER_PRIORITY = 4
 
 
 class Line:
-    """Subscriptions of one client that wait for their turn to be sent something.
+    """Subscriptions of one client that wait for their turn to be sent something, where some have a priority. It does
+    what an ``OrderedDict`` of them does for most clients.
 
-    Those of one priority take turns. Where there are several priorities, the next turn is of the one that has had
-    the least by its weight, and of equals the highest. So a subscription has ``1 + 4 x priority`` turns where one
-    without priority has one, and none waits for ever. A priority that nobody waited with has no claim to the turns
-    that it did not take: what falls behind anew begins where the others are. So the highest comes first at once.
+    Those of one priority take turns. The next turn is of the priority that has had the least by its weight, and of
+    equals of the highest. So a subscription has ``1 + 4 x priority`` turns where one without priority has one, and none
+    waits for ever. A priority that nobody waited with has no claim to the turns that it did not take: what falls behind
+    anew begins where the others are. So the highest comes first at once.
 
     A client has two lines: who may be able to go on, and who needs credit first. Turns count in both together.
     """
 
-    __slots__ = ("_taken", "others", "usual")
+    __slots__ = ("_taken", "by_priority")
 
-    def __init__(self, taken: dict[int, float]) -> None:
-        self.usual: OrderedDict[Subscription, None] = OrderedDict()
-        """Those without priority. The first was served longest ago."""
-        self.others: dict[int, OrderedDict[Subscription, None]] = {}
-        """By priority; there are none for most clients."""
+    def __init__(self, taken: dict[int, float], some: Iterable[Subscription]) -> None:
+        """``taken``: the turns that each priority has had in the client's lines, by its weight."""
         self._taken = taken
-        """The turns that each priority has had in the client's lines, by its weight; empty: there was only one."""
+        self.by_priority: dict[int, OrderedDict[Subscription, None]] = {}
+        for subscription in some:
+            self[subscription] = None
 
     def __len__(self) -> int:
-        return len(self.usual) + sum(map(len, self.others.values()))
+        return sum(map(len, self.by_priority.values()))
 
-    def __bool__(self) -> bool:
-        return bool(self.usual or self.others)
+    def __iter__(self) -> Iterator[Subscription]:
+        """Yields whose turn it is."""
+        for priority in sorted(self.by_priority, key=lambda one: (self._taken.get(one, 0.0), -one)):
+            yield from self.by_priority[priority]
 
-    def add(self, subscription: Subscription) -> None:
-        priority = subscription.feed.priority
-        (self.others.setdefault(priority, OrderedDict()) if priority else self.usual)[subscription] = None
+    def __contains__(self, subscription: Subscription) -> bool:
+        return subscription in self.by_priority.get(subscription.priority, ())
 
-    def discard(self, subscription: Subscription) -> bool:
-        """Takes a subscription out of the line. Returns whether it was there."""
-        priority = subscription.feed.priority
-        same = self.others.get(priority) if priority else self.usual
-        if same is None or subscription not in same:
-            return False
+    def __setitem__(self, subscription: Subscription, value: None) -> None:
+        self.by_priority.setdefault(subscription.priority, OrderedDict())[subscription] = value
+
+    def pop(self, subscription: Subscription, default: object) -> object:
+        if subscription not in self:
+            return default
+        same = self.by_priority[subscription.priority]
         del same[subscription]
-        if priority and not same:
-            del self.others[priority]
-        return True
+        if not same:
+            del self.by_priority[subscription.priority]
+        return None
 
-    def first(self) -> Subscription:
-        if not self.others:
-            return next(iter(self.usual))
-        priority = min(self.priorities(), key=lambda one: (self._taken.get(one, 0.0), -one))
-        return next(iter(self.others[priority] if priority else self.usual))
-
-    def took_turn(self, subscription: Subscription) -> None:
-        """Notes that a subscription has been sent something. It may have left the line with that."""
-        priority = subscription.feed.priority if self.others else 0
-        same = self.others.get(priority) if priority else self.usual
-        if same is not None and subscription in same:
-            same.move_to_end(subscription)
-            if self._taken:
-                weight = (1 + TURNS_PER_PRIORITY * priority) * len(same)
-                self._taken[priority] = self._taken.get(priority, 0.0) + 1 / weight
-
-    def priorities(self) -> list[int]:
-        """Returns the priorities of those in the line."""
-        return [0, *self.others] if self.usual else [*self.others]
+    def move_to_end(self, subscription: Subscription) -> None:
+        """Notes that a subscription has had its turn."""
+        priority = subscription.priority
+        same = self.by_priority[priority]
+        same.move_to_end(subscription)
+        weight = (1 + TURNS_PER_PRIORITY * priority) * len(same)
+        self._taken[priority] = self._taken.get(priority, 0.0) + 1 / weight
 
 
 class Session:
@@ -174,16 +164,17 @@ class Session:
         """How many of their filters have wildcards, and these in the same places."""
         self.lagging: dict[Subscription, None] = {}
         """Subscriptions with records waiting. All others are in their feed's ``waiting``."""
-        self._taken: dict[int, float] = {}
-        self.ready = Line(self._taken)
-        """Lagging subscriptions that may be able to go on."""
+        self.ready: OrderedDict[Subscription, None] | Line = OrderedDict()
+        """Lagging subscriptions that may be able to go on. The first is the one served longest ago, or has priority."""
         self.holdings = Holdings()
         self.ranked = False
         """Set while the pool ranks the client by what it holds."""
-        self.starved = Line(self._taken)
+        self.starved: OrderedDict[Subscription, None] | Line = OrderedDict()
         """Lagging subscriptions that wait for credit or for the journal."""
         self.gates: dict[Subscription, None] = {}
         """Subscriptions that may hold back publishers."""
+        self._taken: dict[int, float] = {}
+        """The turns that each priority of subscriptions has had, by its weight; empty: none has one."""
         self.half_sent: Subscription | None = None
         """The subscription of a record that the outlet has taken only in part."""
         self.rest: bytes | memoryview = b""
@@ -329,14 +320,19 @@ class Session:
             self._make_ready(subscription)
 
     def _make_ready(self, subscription: Subscription) -> None:
-        """Lets a subscription into the line. One of a priority that nobody waited with begins where the others are."""
-        ready, starved, priority = self.ready, self.starved, subscription.feed.priority
-        if priority or self._taken:
-            waiting, taken = {*ready.priorities(), *starved.priorities()}, self._taken
-            if priority not in waiting:
-                least = min((taken.get(one, 0.0) for one in waiting), default=0.0)
-                taken[priority] = max(taken.get(priority, 0.0), least)
-        ready.add(subscription)
+        if subscription.priority or self._taken:
+            self._weigh(subscription.priority)
+        self.ready[subscription] = None
+
+    def _weigh(self, priority: int) -> None:
+        """Has turns taken by priority from now on. One that nobody waited with begins where the others are."""
+        taken, ready, starved = self._taken, self.ready, self.starved
+        if not isinstance(ready, Line) or not isinstance(starved, Line):
+            ready, starved = self.ready, self.starved = Line(taken, ready), Line(taken, starved)
+        waiting = {*ready.by_priority, *starved.by_priority}
+        if priority not in waiting:
+            least = min((taken.get(one, 0.0) for one in waiting), default=0.0)
+            taken[priority] = max(taken.get(priority, 0.0), least)
 
     def served(self, queue: SharedReader) -> None:
         """Notes that a queue has handed something to this client. Its others come first the next time, for they may
@@ -346,8 +342,8 @@ class Session:
 
     def pause(self, subscription: Subscription) -> None:
         """Sends a lagging subscription nothing until it is let on."""
-        self.ready.discard(subscription)
-        self.starved.discard(subscription)
+        self.ready.pop(subscription, None)
+        self.starved.pop(subscription, None)
 
     def let_on(self, subscription: Subscription) -> None:
         if subscription in self.lagging and subscription.life is not PAUSED:
@@ -355,8 +351,8 @@ class Session:
 
     def set_aside(self, subscription: Subscription) -> None:
         """Moves a subscription from ``ready`` to ``starved``: it needs credit, or room in the journal, to go on."""
-        if self.ready.discard(subscription):
-            self.starved.add(subscription)
+        if self.ready.pop(subscription, self) is None:
+            self.starved[subscription] = None
 
     def go_on(self) -> None:
         """Moves subscriptions from ``starved`` to ``ready``, as many as there is credit for."""
@@ -365,9 +361,9 @@ class Session:
             if left <= 0:
                 self.channel.in_flight_bytes.wait()
             for _ in range(min(left, len(self.starved))):
-                first = self.starved.first()
-                self.starved.discard(first)
-                self.ready.add(first)
+                first = next(iter(self.starved))
+                self.starved.pop(first, None)
+                self.ready[first] = None
 
     def written(self, number: int) -> None:
         """Sends what was held back for a commit, which is on disk now."""
@@ -378,8 +374,8 @@ class Session:
     def caught_up(self, subscription: Subscription) -> None:
         """Notes that a subscription has no waiting records any more, or has ended."""
         if self.lagging.pop(subscription, self) is None:
-            self.ready.discard(subscription)
-            self.starved.discard(subscription)
+            self.ready.pop(subscription, None)
+            self.starved.pop(subscription, None)
             if self.ranked:  # else it was not looked at since it fell behind
                 self.let_go(subscription.feed.lane, subscription)
 

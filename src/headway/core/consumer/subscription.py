@@ -49,8 +49,8 @@ class Subscription:
     __slots__ = (
         "_feed", "astray", "backfills", "case", "channel", "clock", "conflation", "counters", "current_s",
         "cursor", "dialect", "filter", "gap", "job_patience", "lease", "left_out", "life", "metadata_number", "number",
-        "reader", "renewals", "request", "session", "skips", "start_sequence", "stop_number", "tab_bytes", "view",
-        "window",
+        "priority", "reader", "renewals", "request", "session", "skips", "start_sequence", "stop_number", "tab_bytes",
+        "view", "window",
     )  # fmt: skip
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
@@ -61,6 +61,7 @@ class Subscription:
         self.session = session
         self.request = request
         self.filter = request.filter
+        self.priority = feed.priority
         self.dialect = request.dialect
         self.tab_bytes = 0
         """The bytes that it counts for on its session's tab."""

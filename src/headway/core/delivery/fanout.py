@@ -311,7 +311,7 @@ class Fanout:
             session.go_on()
         if outlet.blocked or not session.ready:
             return False
-        subscription = session.ready.first()
+        subscription = next(iter(session.ready))
         if not subscription.has_more:
             self._caught_up(subscription, now)
             self._steps_left -= 1
@@ -321,7 +321,6 @@ class Fanout:
             steps = self._advance(subscription, outlet, now)
         except OSError as error:
             self._on_disk_error(subscription, error)
-            session.ready.took_turn(subscription)
             self._steps_left -= 1
             return bool(outlet.out)
         self._steps_left -= max(1, steps)
@@ -331,7 +330,8 @@ class Fanout:
             else:
                 self._caught_up(subscription, now)
             return True
-        session.ready.took_turn(subscription)
+        if subscription in session.ready:
+            session.ready.move_to_end(subscription)  # the subscriptions take turns
         if outlet.blocked:
             return False
         if subscription.backfills and not outlet.out and outlet.taken_bytes == before:
@@ -343,7 +343,7 @@ class Fanout:
         """Joins in ``out``, which is empty, all that waits for the next subscriptions, as long as that is little.
         Returns whether there was any."""
         for _ in range(JOINED_FEEDS_MAX):
-            subscription = session.ready.first()
+            subscription = next(iter(session.ready))
             cursor = subscription.cursor
             most = min(JOINED_BYTES, OUT_BYTES - len(outlet.out))
             if cursor.lag_bytes > most or subscription.special or subscription.window.counts:

@@ -58,6 +58,7 @@ Holdup = Feed | Lane | Pool | RoomWanted | WideRecords | Ledger | Allowance
 record, records on their way to very many lanes, a journal that is behind, a user's allowance that is used up for now.
 """
 T = TypeVar("T")
+SORTED_QUEUES_MAX = 256
 WAKES_AT_ONCE = 64
 """Members of queues that are looked at again at once when their session may take more; the others in the next turns."""
 RESUME_WORK = 4
@@ -295,10 +296,10 @@ class Registry:
             self.resume(allowance, now)
 
     def wake(self, session: Session) -> None:
-        """Marks the session's queues as ready, because its members may have room or credit again: in the order in which
-        they were served, also those that are ready already."""
+        """Marks the session's queues as ready, because its members may have room or credit again. They come in the
+        order in which they were served, also those that are ready already, unless there are very many."""
         queues = session.queues
-        if len(queues) > 1:
+        if 1 < len(queues) <= SORTED_QUEUES_MAX:
             for queue in queues:
                 self.ready_queues.pop(queue, None)
         self.ready_queues |= queues

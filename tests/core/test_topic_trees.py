@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.topics import TOPIC, filters, slow_match
 
@@ -141,6 +141,9 @@ def test_trie_is_brute_force(steps: list[tuple[bool, str, int]], topics: list[st
 
 
 @given(st.dictionaries(TOPIC, st.integers(), max_size=20), filters())
+@example({"a": 0}, "a/")
+@example({"/a": 0, "b": 0}, "/#")
+@example({"/a": 0, "a": 0}, "#")
 def test_tree_is_brute_force(values: dict[str, int], filter_: str) -> None:
     tree: TopicTree[int] = TopicTree()
     for topic, value in values.items():

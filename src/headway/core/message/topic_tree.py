@@ -144,7 +144,9 @@ class TopicTree(Generic[V]):
         if "+" in filter_ or below:
             return None
         node = self._root(filter_)
-        for name in above.removesuffix("/").split("/") if above else ():
+        if wild:
+            above = above.removesuffix("/")
+        for name in above.split("/") if above or filter_[0] == "/" else ():
             if (child := (node.children or {}).get(name)) is None:
                 return 0
             node = child

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from tests.core.lanes import append, lane
@@ -11,6 +12,7 @@ from tests.core.test_idle import steps
 
 from headway.core.base.deferred import DeferredWork
 from headway.core.log.lanes.cursor import Cursor
+from headway.core.queue.dispatch import OLDER_WAIT_S
 from headway.core.queue.queue import Queue
 from headway.core.routing.registry import registry
 
@@ -138,5 +140,33 @@ def test_what_a_member_that_is_gone_had_comes_before_what_is_fresh(monkeypatch: 
     assert stage.broker.registry.deferred
     other = stage.peer("other")
     other.consume("q", 30)
+    stage.turn()
     stage.run(2)
     assert [seen.number for seen in other.seen] == list(range(50))
+
+
+def test_fresh_records_do_not_wait_for_what_comes_back_after_much_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client that is gone had another queue, and held very many of its records."""
+    monkeypatch.setattr(registry, "DeferredWork", lambda *_: DeferredWork(16))
+    stage = QueueStage(memory="64MB")
+    owner = filled(stage, 1)
+    owner.declare("large")
+    owner.publish("large", 0, 2000)
+    gone = stage.peer("gone")
+    for name in ("large", "q"):
+        gone.consume(name, acks=False)
+    stage.turn()
+    assert len(gone.seen) == 2001
+    gone.leave()
+    other = stage.peer("other")
+    other.consume("q")
+    owner.publish("q", 1, 5)
+    while not other.seen:
+        assert stage.broker.registry.deferred.begun
+        stage.broker.flush(stage.now)
+        other.read(inf)
+        stage.now += 0.01
+    assert stage.now < 1000 + OLDER_WAIT_S + 0.5
+    assert other.seen[0].number == 1, "not the one that has yet to come back"
+    stage.run(10)
+    assert sorted(seen.number for seen in other.seen) == list(range(6))

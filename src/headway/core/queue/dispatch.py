@@ -40,6 +40,8 @@ BATCH_RECORDS = 1024
 """So many records are written at once: what they cost is known afterwards, and each may have to be written anew."""
 BATCH_RECORDS_COUNTED = 256
 """So many to a member that counts credit, for which each record is more work."""
+OLDER_WAIT_S = 0.1
+"""So long fresh records wait for older ones to come back. A client may leave with much else to be done before that."""
 STRETCH_BYTES = 256 * 1024
 """So much of several chunks is sent at once, to a member that settles nothing and was sent all that there was before.
 What one that lags does not take was written in vain, so it is sent a chunk at a time."""
@@ -110,12 +112,12 @@ class Dispatch:
         """Tells whether this run has handed out as much as one may."""
         return self._backlog.handed_bytes > self._bytes_end or self._registry.handed_work >= self._work_end
 
-    @property
-    def waits_for_older(self) -> bool:
+    def waits_for_older(self, now: float) -> bool:
         """Tells whether only fresh records wait, and older ones are about to come back from a member that is gone, as
-        deferred work of its client. A commit of that client that itself waits for something holds up nobody."""
-        leaving, begun = self._members.leaving, self._registry.deferred.begun
-        return bool(leaving) and not self._backlog.has_some_apart and any(one.session in begun for one in leaving)
+        deferred work of its client. If that has much else to do first, the others do not wait for it."""
+        members, begun = self._members, self._registry.deferred.begun
+        return (bool(members.leaving) and now < members.leaving_since_s + OLDER_WAIT_S
+                and not self._backlog.has_some_apart and any(one.session in begun for one in members.leaving))
 
     def sort_in(self) -> bool:
         """Sorts fresh records by priority, as far as this turn's work goes. Returns whether that was all of them."""
@@ -142,7 +144,7 @@ class Dispatch:
                     self._queue.miss(now)
                 self._members_are_stuck(now)
                 return
-            if self._is_spent or not backlog.has_some or self.waits_for_older:
+            if self._is_spent or not backlog.has_some or self.waits_for_older(now):
                 self._registry.ready_queues[self._queue] = None
                 return
             if backlog.has_some_apart and returning.left <= 0:
@@ -287,7 +289,7 @@ class Dispatch:
             if not given:
                 backlog.put(requeued)
             return given
-        if self.waits_for_older:
+        if self.waits_for_older(now):
             return 0
         cursor, chunk, first = backlog.fresh()
         portion = min(portion, BATCH_RECORDS_COUNTED if member.counts_credit else BATCH_RECORDS)

@@ -16,8 +16,8 @@ WATCHED_AT_ONCE = 64
 
 class Members(dict[Subscription, None]):
     __slots__ = (
-        "_alone", "_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "leaving", "picking",
-        "ring", "unwatched",
+        "_alone", "_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "leaving",
+        "leaving_since_s", "picking", "ring", "unwatched",
     )  # fmt: skip
 
     def __init__(self, terms: QueueTerms, picking: Picking) -> None:
@@ -28,6 +28,7 @@ class Members(dict[Subscription, None]):
         """Members that left with unsettled deliveries. Some may have settled them since (``forget_settled``)."""
         self.leaving: dict[Subscription, None] = {}
         """Members that are gone, and whose unsettled records come back over the turns to come (deferred.py)."""
+        self.leaving_since_s = 0.0
         self.exclusive: dict[Subscription, None] = {}
         """The consumer that asked to be the only one, if there is one."""
         self.ring: dict[Subscription, None] = {}

@@ -227,9 +227,11 @@ class Queue:
         subscription.session.queues[self] = None
         self._registry.ready_queues[self] = None
 
-    def expect_back(self, member: Subscription) -> None:
-        """Hands out nothing fresh before the unsettled records of a member that is gone have come back."""
+    def expect_back(self, member: Subscription, now: float) -> None:
+        """Hands out nothing fresh before the unsettled records of a member that is gone have come back, for a while."""
         if member.window.used:
+            if not self.members.leaving:
+                self.members.leaving_since_s = now
             self.members.leaving[member] = None
 
     def leave(self, member: Subscription) -> None:
@@ -356,7 +358,7 @@ class Queue:
 
     def is_behind(self, now: float) -> bool:
         """Tells whether records must come back, be sorted or be dropped before the next one can be handed out."""
-        if self._dispatch.waits_for_older or (self.terms.priorities and not self._dispatch.sort_in()):
+        if self._dispatch.waits_for_older(now) or (self.terms.priorities and not self._dispatch.sort_in()):
             return True
         return self.lifetimes.head_expired(now)
 

@@ -252,7 +252,7 @@ class Admission:
         for subscription in session.subscriptions.values() if session.queues else ():
             queue = queue_behind(subscription)
             if queue is not None:
-                queue.expect_back(subscription)
+                queue.expect_back(subscription, now)
         registry.deferred.begin(self._clear_up(session, reason), now, client=session)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]

@@ -107,7 +107,7 @@ class Consuming(Acks, ABC):
             queue = queue_behind(member)
             if queue is not None:
                 queue.members.exclusive.pop(member, None)
-                queue.expect_back(member)
+                queue.expect_back(member, now)
         self._registry.deferred.begin(self._clear_up(channel), now, client=session)
 
     def _clear_up(self, channel: Channel) -> WorkSteps:

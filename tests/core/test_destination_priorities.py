@@ -10,6 +10,8 @@ from tests.core.queues_stage import QueueStage
 from tests.core.rows import KB
 from tests.core.stage import STUCK, Stage
 
+from headway.core.delivery.rendering.batch import BATCH_BYTES
+
 URGENT = """
 [[topic]]
 filter = "alerts/#"
@@ -51,7 +53,7 @@ def test_destinations_share_a_slow_client_by_their_priorities_and_none_waits_for
     topics = ("alerts/fire", "orders/new", "ticks/0")
     for topic in topics:
         slow.subscribe(topic)
-    for number, _ in enumerate(stage.steps(60)):
+    for number, _ in enumerate(stage.steps(40)):
         for topic in topics:
             publisher.publish(topic, number * 10, 10, size=1000)
     got = {topic: [seen.topic for seen in slow.seen].count(topic) for topic in topics}
@@ -78,6 +80,27 @@ def test_clients_that_acknowledge_are_sent_to_by_priority_as_well(window: int, a
     assert got["ticks/0"] > 0
     assert got["orders/new"] == pytest.approx(5 * got["ticks/0"], rel=0.6)
     assert got["alerts/fire"] == pytest.approx(37 * got["ticks/0"], rel=0.6)
+
+
+@pytest.mark.parametrize(("qos", "size"), [(1, 1000), (0, 200)])
+def test_alerts_come_first_however_many_others_wait(qos: int, size: int) -> None:
+    """Small records that need no acknowledgement are joined, which are turns as well."""
+    stage = Stage(URGENT, memory="64MB")
+    publisher = stage.client("publisher")
+    slow = stage.client("slow", reads=20 * KB, buffer=2000)
+    topics = [f"ticks/{number}" for number in range(200)]
+    for topic in (*topics, "alerts/fire"):
+        slow.subscribe(topic, qos=1)
+    late = []
+    for number, _ in enumerate(stage.steps(40)):
+        for topic in topics if number % 10 == 0 else ():
+            publisher.publish(topic, 0, 5 if number == 0 else 1, size=size, qos=qos)
+        if number % 3 == 0:
+            publisher.publish("alerts/fire", number, qos=1)
+        got = [seen for seen in slow.seen if seen.topic == "alerts/fire"]
+        late.append(number // 3 + 1 - len(got))
+    assert max(late) <= 1 + BATCH_BYTES / (20 * KB) / 0.3, "only what was written for it comes first"
+    assert len(slow.seen) - len(got) > 500, "and the others"
 
 
 def test_a_client_of_two_queues_gets_the_urgent_ones_first_and_the_others_now_and_then() -> None:

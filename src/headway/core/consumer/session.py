@@ -38,16 +38,17 @@ if TYPE_CHECKING:
 BEHIND_MAX = 16
 """A look at one subscription updates so many other subscriptions, and so many queues, of the same client."""
 TURNS_PER_PRIORITY = 4
-"""So many turns more has a subscription for each step of priority, for one of another without."""
+"""For each step a priority has so many turns more, where what has none has one."""
 
 
 class Line:
     """Subscriptions of one client that wait for their turn to be sent something, where some have a priority. It does
     what an ``OrderedDict`` of them does for most clients.
 
-    Those of one priority take turns. The next turn is of the priority that has had the least by its weight, and of
-    equals of the highest. So a subscription has ``1 + 4 x priority`` turns where one without priority has one, and none
-    waits for ever. A priority that nobody waited with has no claim to the turns that it did not take: what falls behind
+    Those of one priority take turns. The next turn goes to the priority that has had the fewest for its weight, and
+    of equals to the highest. So a priority has ``1 + 4 x priority`` turns where all without one have one together,
+    and none waits for ever. (Rejected: to count for each subscription. Alerts would wait behind ten thousand
+    boards.) A priority that nobody waited with has no claim to the turns that it did not take: what falls behind
     anew begins where the others are. So the highest comes first at once.
 
     A client has two lines: who may be able to go on, and who needs credit first. Turns count in both together.
@@ -88,10 +89,8 @@ class Line:
     def move_to_end(self, subscription: Subscription) -> None:
         """Notes that a subscription has had its turn."""
         priority = subscription.priority
-        same = self.by_priority[priority]
-        same.move_to_end(subscription)
-        weight = (1 + TURNS_PER_PRIORITY * priority) * len(same)
-        self._taken[priority] = self._taken.get(priority, 0.0) + 1 / weight
+        self.by_priority[priority].move_to_end(subscription)
+        self._taken[priority] = self._taken.get(priority, 0.0) + 1 / (1 + TURNS_PER_PRIORITY * priority)
 
 
 class Session:

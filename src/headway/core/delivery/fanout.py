@@ -354,6 +354,7 @@ class Fanout:
             for view in views:
                 outlet.out += view
             cursor.catch_up()
+            session.ready.move_to_end(subscription)  # it had its turn, which counts where there are priorities
             self._caught_up(subscription, now)
             self._steps_left -= 1 / OFFERS_A_STEP
             if len(session.ready) < 2:

@@ -25,7 +25,7 @@ HANDED_PER_WORK = 16
 """How many records are cut in the time of one unit of work. To look at a queue is one unit more. What a record costs
 beyond that is told by queue/writing.py: a record for consumers without acknowledgements is cut once for all of them."""
 LAST_EVERY = 8
-"""In so many rounds through ready queues those of the highest priority come last about once."""
+"""Queues of the highest priority come last about once in so many rounds."""
 
 
 class Turn:
@@ -66,10 +66,8 @@ class Turn:
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
-        if registry.priorities:
-            dirty = dict.fromkeys(sorted(dirty, key=lambda feed: -feed.priority))
         fanout.begin_joining(len(dirty))
-        for feed in dirty:
+        for feed in sorted(dirty, key=lambda feed: -feed.priority) if registry.priorities else dirty:
             if feed.queues:
                 registry.ready_queues |= feed.listening
                 registry.ready_queues |= feed.limited
@@ -143,8 +141,8 @@ class Turn:
         return ready
 
     def _in_order(self, queues: dict[SharedReader, None]) -> dict[SharedReader, None]:
-        """Returns queues that are ready, those of a higher priority first. They take all the room that a client has; so
-        now and then they come last."""
+        """Returns queues that are ready, those of a higher priority first. Whoever comes first may take all the room
+        that a client has, so now and then they come last."""
         if not self._registry.priorities:
             return queues
         self._rounds = (self._rounds * 5 + 1) % (1 << 16)  # mixed, as what clients do may be as regular as that

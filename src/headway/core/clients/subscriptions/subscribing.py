@@ -324,7 +324,9 @@ class Subscribing:
     def _feed(self, session: Session, request: SubscribeRequest, key: FeedKey, accepts: Callable[[Record], bool],
               focus: Focus | None = None, shape: Shape | None = None) -> Feed:
         if key.live is not None:
-            return self._live.open(key, key.live, session)
+            feed = self._live.open(key, key.live, session)
+            feed.priority = self._registry.priority_for([(key.filter,)])
+            return feed
         router, options = self._registry.router, request.options
         if key in router.feeds and not options.query:
             return router.feeds[key]

@@ -1,5 +1,5 @@
-"""What clients that have left still publish to very many lanes takes turns, as what others publish does. Here three
-lanes are very many, and each turn reaches one."""
+"""Clients that have left take turns with what they still publish to very many lanes, as all others do. Here three lanes
+are very many, and each turn reaches one."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Engine:
         self._unserved: dict[Connection, None] = {}
         """Those that came when others had used up the turn. They go on before the busy ones, or in the next turn."""
         self._waiting: dict[Connection, None] = {}
-        """Those that could do nothing when it was last their turn."""
+        """Those that could do nothing when they were asked last."""
         self._greeting: dict[Connection, None] = {}
         """Those whose clients have not logged in."""
         self.turn_work = TurnWork()

@@ -50,7 +50,7 @@ from headway.server.progress.tcp_info import TcpInfo
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import DisconnectPacket as Goodbye
-from headway.wire.mqtt.packets import Item, Publish
+from headway.wire.mqtt.packets import Item, Publish, PublishRun
 from headway.wire.mqtt.replies import Replies
 
 STEP_S = SWEEP_S / 2
@@ -196,12 +196,16 @@ class Client:
                            properties=properties, expiry_s=expiry_s)
             for number, text in enumerate(texts)
         )  # fmt: skip
-        runs = [item if isinstance(item, Run) else item.run for item in self._sends.feed(data)
-                if isinstance(item, Run | Publish)]  # fmt: skip
+        runs = self.runs(data)
         for run in runs:
             run.expires_s = inf if expiry_s is None else self.stage.now + expiry_s
         self.stage.broker.publish(self.session, runs, self.stage.now)
         return True
+
+    def runs(self, data: bytes) -> list[Run]:
+        """The messages in what this client sends."""
+        return [item if isinstance(item, Run) else item.run for item in self._sends.feed(data)
+                if isinstance(item, Run | Publish | PublishRun)]  # fmt: skip
 
     def leave(self) -> None:
         """The connection is gone without a word."""

@@ -10,7 +10,6 @@ from headway.core.log.states.state import StateTerms
 from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Run
 from headway.core.routing.matching.parts import marked_parts
-from headway.wire.mqtt.packets import Publish
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "%s"\n'
 DELETE = ("headway-event", "delete")
@@ -54,8 +53,7 @@ def test_a_run_in_parts(key: str, user: User, payloads: list[bytes], parts: list
 
 def publish(client: Client, *payloads: bytes, topic: str = "t/a", user: User = ()) -> None:
     data = b"".join(encode_publish(topic, payload, properties=Properties(user=user)) for payload in payloads)
-    runs = [item if isinstance(item, Run) else item.run for item in client._sends.feed(data)
-            if isinstance(item, Run | Publish)]  # fmt: skip
+    runs = client.runs(data)
     client.stage.broker.publish(client.session, runs, client.stage.now)
 
 

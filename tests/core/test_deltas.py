@@ -16,8 +16,7 @@ from tests.sim.images.truth import merge
 
 from headway.core.base.errors import Refused
 from headway.core.message.merge_patch import difference
-from headway.core.message.record import Properties, Run
-from headway.wire.mqtt.packets import Publish
+from headway.core.message.record import Properties
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
 ASKS = {"delta": "true", "offsets": "true"}
@@ -29,8 +28,7 @@ def put(client: Client, *payloads: bytes | dict[str, Any], user: tuple[tuple[str
         retain: bool = False) -> None:
     texts = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in payloads]
     data = b"".join(encode_publish("t/x", text, properties=Properties(user=user), retain=retain) for text in texts)
-    runs = [item if isinstance(item, Run) else item.run for item in client._sends.feed(data)
-            if isinstance(item, Run | Publish)]  # fmt: skip
+    runs = client.runs(data)
     for run in runs:
         run.expires_s = expires_s
     client.stage.broker.publish(client.session, runs, client.stage.now)

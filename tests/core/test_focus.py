@@ -11,8 +11,7 @@ from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
 from headway.core.delivery.rendering import batch
-from headway.core.message.record import Properties, Run
-from headway.wire.mqtt.packets import Publish
+from headway.core.message.record import Properties
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
 ASKS = {"selector": "v > 50", "out_of_focus": "true", "offsets": "true"}
@@ -25,8 +24,7 @@ def put(client: Client, *values: tuple[str, int | None]) -> None:
         payload = b"" if value is None else json.dumps({"k": key, "v": value}).encode()
         user = (("key", key),) if value is None else ()
         data += encode_publish("t/x", payload, properties=Properties(user=user))
-    runs = [item if isinstance(item, Run) else item.run for item in client._sends.feed(data)
-            if isinstance(item, Run | Publish)]  # fmt: skip
+    runs = client.runs(data)
     client.stage.broker.publish(client.session, runs, client.stage.now)
 
 

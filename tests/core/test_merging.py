@@ -17,7 +17,6 @@ from headway.core.base.errors import Reason, Refused
 from headway.core.forms import merging
 from headway.core.message.merge_patch import MERGED_BYTES_MAX, BadPatch, merged
 from headway.core.message.record import Properties, Run
-from headway.wire.mqtt.packets import Publish
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
 MERGE = (("merge", "true"),)
@@ -27,8 +26,7 @@ def runs_of(
     client: Client, *payloads: bytes, user: tuple[tuple[str, str], ...] = MERGE, topic: str = "t/x"
 ) -> list[Run]:
     data = b"".join(encode_publish(topic, payload, properties=Properties(user=user)) for payload in payloads)
-    return [item if isinstance(item, Run) else item.run for item in client._sends.feed(data)
-            if isinstance(item, Run | Publish)]  # fmt: skip
+    return client.runs(data)
 
 
 def put(client: Client, *payloads: bytes, user: tuple[tuple[str, str], ...] = MERGE, topic: str = "t/x") -> None:

@@ -10,8 +10,7 @@ from tests.core.encodings import encodings
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
-from headway.core.message.record import Properties, Run
-from headway.wire.mqtt.packets import Publish
+from headway.core.message.record import Properties
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
 ASKS = {"select": "/v, /a/b AS deep, property:p"}
@@ -21,8 +20,7 @@ def put(client: Client, *payloads: bytes, retain: bool = False, user: tuple[tupl
     data = b"".join(
         encode_publish("t/x", payload, retain=retain, properties=Properties(user=user)) for payload in payloads
     )
-    runs = [item if isinstance(item, Run) else item.run for item in client._sends.feed(data)
-            if isinstance(item, Run | Publish)]  # fmt: skip
+    runs = client.runs(data)
     client.stage.broker.publish(client.session, runs, client.stage.now)
 
 

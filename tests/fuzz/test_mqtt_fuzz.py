@@ -169,6 +169,45 @@ def test_mutated_openings(mutation):
     check(decoder, decoder.feed(data))
 
 
+def a_read(rng):
+    """Publishes of few topics and sizes, most of them neighbours that are alike; some have no packet id."""
+    data, version = b"", rng.choice((4, 5))
+    for _ in range(rng.randint(1, 8)):
+        topic, qos, dup = rng.choice(("a", "ab", "b" * 200)), rng.choice((0, 1, 1, 1, 2)), rng.random() < 0.1
+        size, user = rng.choice((0, 1, 1, 5, 120, 300)), rng.choice(((), (), (("k", "v"),)))
+        for _ in range(rng.choice((1, 2, 3, 20, 60))):
+            if rng.random() < 0.05:
+                size = rng.choice((0, 1, 5, 127, 128))
+            packet_id = rng.choice((*range(1, 20), 256, 512, 65_535, rng.randint(0, 300))) if qos else 0
+            data += encode_publish(topic, rng.randbytes(size), version=version, qos=qos, dup=dup and qos > 0,
+                                   packet_id=packet_id, properties=Properties(user=user))
+    return version, data, cuts(rng, 3, len(data))
+
+
+def one_by_one(items):
+    for item in map(plain, items):
+        if item[0] == "publish":
+            yield item[1].topic, item[1].payloads[0], item[1].properties, item[2], item[3], item[4]
+        elif item[0] == "publishes":
+            for payload, packet_id in zip(item[1].payloads, item[2], strict=True):
+                yield item[1].topic, payload, item[1].properties, 1, packet_id, False
+        else:
+            for payload in item.payloads:
+                yield item.topic, payload, item.properties, 0, 0, False
+
+
+@given(seeded(a_read))
+@fuzz(500)
+def test_runs_are_what_single_messages_are(read):
+    """A client's decoder makes no runs of messages that have packet ids."""
+    version, data, cuts = read
+    server, client = (open_decoder(version, role, packet_bytes_max=400) for role in ("server", "client"))
+    items, singles = feed_in_pieces(server, data, cuts), feed_in_pieces(client, data, [])
+    assert list(one_by_one(items)) == list(one_by_one(singles))
+    assert str(server.error) == str(client.error)
+    assert server.packets == client.packets
+
+
 # What is written is what is read.
 
 

@@ -18,7 +18,7 @@ from headway.core.log.durable.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
 from headway.core.message.topics import matches
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.packets import Connect, DisconnectPacket, Publish, PubRel
+from headway.wire.mqtt.packets import Connect, DisconnectPacket, Publish, PublishRun, PubRel
 from headway.wire.mqtt.replies import Replies
 
 if TYPE_CHECKING:
@@ -336,6 +336,11 @@ class Client:
             if runs:
                 world.publish(self, runs)
                 runs = []
+            if isinstance(item, PublishRun):
+                world.publish(self, [item.run])
+                if self.stream is not None:
+                    self.write(self.stream.replies.pubacks(item.packet_ids))
+                continue
             assert isinstance(item, Publish)
             if item.expiry_s is not None:
                 item.run.expires_s = world.now + item.expiry_s

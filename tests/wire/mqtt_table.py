@@ -5,6 +5,7 @@ Bytes are pieces joined by ``raw``: hex for numbers, quoted text for strings.
 
 from __future__ import annotations
 
+from struct import unpack
 from typing import Any, NamedTuple
 
 from headway.core.message.record import NO_PROPERTIES, Properties, Run
@@ -20,6 +21,7 @@ from headway.wire.mqtt.packets import (
     PubAck,
     PubComp,
     Publish,
+    PublishRun,
     PubRec,
     PubRel,
     SubAck,
@@ -58,6 +60,8 @@ def plain(item: Any) -> Any:
         return Plain(item.topic, payloads, item.form, item.qos, item.retain, item.properties)
     if isinstance(item, Publish):
         return ("publish", plain(item.run), item.qos, item.packet_id, item.dup, item.expiry_s, item.identifiers)
+    if isinstance(item, PublishRun):
+        return ("publishes", plain(item.run), unpack(f">{len(item.run)}H", item.packet_ids))
     return item
 
 

@@ -50,14 +50,14 @@ def same_frames(data: bytes, header: bytes, pos: int, size: int, trailer: bytes 
         return pos
     if len(header) > COLUMNS_MAX:
         return _same_pieces(data, header, pos, size, trailer)
-    count = _same_columns(data, header, pos, size, (len(data) - pos) // size)
+    count = same_column(data, header, pos, size, (len(data) - pos) // size)
     if trailer:
-        count = _same_columns(data, trailer, pos + size - len(trailer), size, count)
+        count = same_column(data, trailer, pos + size - len(trailer), size, count)
     return pos + count * size
 
 
-def _same_columns(data: bytes, wanted: bytes, pos: int, size: int, count: int) -> int:
-    """Counts the frames in a row, of ``count``, that have these bytes; ``pos`` is their position in the first frame."""
+def same_column(data: bytes, wanted: bytes, pos: int, size: int, count: int) -> int:
+    """Counts the frames in a row, of ``count``, that have these bytes; ``pos`` is where the first frame has them."""
     for at in range(len(wanted) - 1, -1, -1):  # topics mostly differ at their ends
         byte = wanted[at : at + 1]
         column = data[pos + at : pos + count * size : size]
@@ -78,7 +78,7 @@ def _same_pieces(data: bytes, header: bytes, pos: int, size: int, trailer: bytes
         same = headers.count(header)
         if same != tried:
             same = next(index for index, other in enumerate(headers) if other != header)
-        same = _same_columns(data, trailer, pos + size - len(trailer), size, same)
+        same = same_column(data, trailer, pos + size - len(trailer), size, same)
         pos += same * size
         left -= same
         if same != tried:

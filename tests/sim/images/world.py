@@ -29,8 +29,7 @@ from headway.core.log import Tab
 from headway.core.log.states import focus, state
 from headway.core.log.states.state import StatePass
 from headway.core.log.states.state_reading import StateReading
-from headway.core.message.record import Properties, Run
-from headway.wire.mqtt.packets import Publish
+from headway.core.message.record import Properties
 
 STEPS = 110
 TOPICS = tuple(f"k/{name}" for name in "abcdef")
@@ -182,8 +181,7 @@ class World:
             event, user = self.an_event(topic)
             events.append(event)
             data += encode_publish(topic, event.payload, properties=Properties(user=user))
-        runs = [item if isinstance(item, Run) else item.run for item in self.publisher._sends.feed(data)
-                if isinstance(item, Run | Publish)]  # fmt: skip
+        runs = self.publisher.runs(data)
         for sequence, event in enumerate(events, self.sequence + 1):
             self.note("publishes", sequence, event)
             self.truth.add(sequence, event)
@@ -203,8 +201,7 @@ class World:
         last = self.truth.last((topic, key), float("inf")) if (topic, key) in self.truth.changes else 0
         before = self.truth.events[last] if last else None
         data = encode_publish(topic, json.dumps(change).encode(), properties=Properties(user=user))
-        (run,) = [item if isinstance(item, Run) else item.run for item in self.publisher._sends.feed(data)
-                  if isinstance(item, Run | Publish)]  # fmt: skip
+        (run,) = self.publisher.runs(data)
         sequence = self.sequence
         try:
             self.stage.broker.publish(self.publisher.session, [run], self.stage.now)

@@ -17,6 +17,7 @@ from headway.core.routing.matching import (
     part_of,
 )
 from headway.core.routing.publishing import (
+    FULL_QUEUE,
     Advisories,
     Encoded,
     Expiring,
@@ -49,9 +50,9 @@ from headway.core.routing.registry import (
 
 __all__ = [
     "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
-    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "EXPIRED_WORK", "Expiring", "frozen", "is_out_of_room",
-    "KINDS", "Limits", "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published", "PublishedRuns",
-    "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedRecords", "RecordedTopics", "REFUSED_WORK",
-    "Registry", "Replay", "REQUEUED_WORK", "Route", "Router", "SEARCHED_A_UNIT", "seen_before", "SessionRound",
-    "SORTED_WORK",
+    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "EXPIRED_WORK", "Expiring", "frozen", "FULL_QUEUE",
+    "is_out_of_room", "KINDS", "Limits", "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published",
+    "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedRecords",
+    "RecordedTopics", "REFUSED_WORK", "Registry", "Replay", "REQUEUED_WORK", "Route", "Router", "SEARCHED_A_UNIT",
+    "seen_before", "SessionRound", "SORTED_WORK",
 ]

@@ -13,6 +13,8 @@ import msgspec
 from headway.core.base import ProtocolError, Reason, Refused, format_duration
 from headway.core.consumer import Session, SubscribeRequest, Subscription, SubscriptionOptions, parse_options
 from headway.core.message import BadTopic, Run
+from headway.core.permission import ALL_RIGHTS, Operation
+from headway.core.routing import FULL_QUEUE
 from headway.core.selector import compile_work
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
@@ -23,12 +25,13 @@ from headway.server.peers import OPEN
 from headway.wire.mqtt import packets
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
-from headway.wire.mqtt.packets import NEVER, Item, PubAck, Publish
+from headway.wire.mqtt.packets import NEVER, Item, PubAck, Publish, PublishRun
 from headway.wire.mqtt.primitives import violation
 from headway.wire.mqtt.replies import Replies
 
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
+OWN_TOPICS = "topics that start with $ are the broker's own"
 FILTER_SHARE_CHARS = 8
 """So many characters of a filter, which may all be levels, are one unit of work."""
 _RETAIN_HANDLING = ("always", "new", "never")
@@ -37,7 +40,7 @@ _RETAIN_HANDLING = ("always", "new", "never")
 class MqttPeer(ClientSide):
     __slots__ = ("_greeting", "final_expiry_s")
 
-    publishes = looked_at = frozenset({Run, Publish})
+    publishes = looked_at = frozenset({Run, Publish, PublishRun})
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener)
@@ -70,6 +73,9 @@ class MqttPeer(ClientSide):
     def one(self, item: Item) -> None:
         if type(item) is Publish:
             self._on_publish(item)
+            return
+        if type(item) is PublishRun:
+            self._on_run(item)
             return
         if type(item) is PubAck:
             self.engine.broker.acknowledge(self.granted, item.packet_id, self.engine.now())
@@ -123,7 +129,7 @@ class MqttPeer(ClientSide):
             run.properties = msgspec.structs.replace(run.properties, lifetime_ms=item.expiry_s * 1000)
         code, text, taken = 0, "", 1
         if run.topic[0] == "$":
-            code, text = ReasonCode.NOT_AUTHORIZED, "topics that start with $ are the broker's own"
+            code, text = ReasonCode.NOT_AUTHORIZED, OWN_TOPICS
             session.refused_records += 1
         elif not again:
             _, taken, work, refused, _, feeds = self.engine.broker.intake.publish_some(session, [run], now, 0)
@@ -141,6 +147,50 @@ class MqttPeer(ClientSide):
                 self.engine.broker.keep_packet_id(session, item.packet_id)
             kept = session.durable or run.journaled or run.retain
             self.pending_replies.send(self.replies.pubrec(item.packet_id, code, text), kept=kept)
+
+    def _on_run(self, item: PublishRun) -> None:
+        session, run = self.granted, item.run
+        rights, text = session.rights, ""
+        if run.topic[0] == "$":
+            text = OWN_TOPICS
+        elif rights is not ALL_RIGHTS and not rights.may_publish(run.topic, len(run)):
+            text = str(rights.refusal(Operation.PUBLISH, run.topic))
+        if text:
+            session.refused_records += len(run)
+            self._refuse(item.packet_ids, ReasonCode.NOT_AUTHORIZED, text)
+            return
+        start, work = self._publish_part(item, 0)
+        self.budget.left -= work - 1  # the item itself has counted as one
+        if start < len(run):
+            self.budget.begin(self._publish_rest(item, start))
+
+    def _publish_rest(self, item: PublishRun, start: int) -> Steps:
+        while start < len(item.run):
+            if self.waits_with(item.run, start):
+                yield 0
+            else:
+                start, work = self._publish_part(item, start)
+                yield work
+
+    def _publish_part(self, item: PublishRun, start: int) -> tuple[int, int]:
+        """Publishes messages of a run from ``start`` on, as many as one step takes, and confirms them in one write.
+        Returns the index of the first one left, and the work."""
+        part, taken, accepted, work, stop, refused, feeds = self.engine.broker.intake.publish_slice(
+            self.granted, item.run, self.engine.now(), start
+        )
+        ids = item.packet_ids[2 * start : 2 * stop]
+        if refused is not None:
+            self._refuse(ids, _PUBLISH_CODES.get(refused.reason, ReasonCode.QUOTA_EXCEEDED), str(refused))
+            return stop, work
+        self.pace(taken, feeds)
+        code = ReasonCode.NO_MATCHING_SUBSCRIBERS if not taken and self.replies.version == 5 else 0
+        self.pending_replies.send(self.replies.pubacks(ids[: 2 * accepted], code), kept=part.journaled)
+        if accepted < len(part):
+            self._refuse(ids[2 * accepted :], ReasonCode.QUOTA_EXCEEDED, FULL_QUEUE)
+        return stop, work
+
+    def _refuse(self, packet_ids: bytes, code: int, text: str) -> None:
+        self.pending_replies.send(self.replies.pubacks(packet_ids, code, text), kept=False)
 
     def _on_pubrel(self, item: packets.PubRel) -> None:
         session = self.granted

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
@@ -18,10 +19,10 @@ from headway.wire.columns import pieces_work
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish
+from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish, PublishRun
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties, read_user
-from headway.wire.mqtt.scan import extend_run, read_length
+from headway.wire.mqtt.scan import extend_run, packet_ids, read_length
 
 Role = Literal["server", "client"]
 
@@ -32,10 +33,15 @@ _NO_FIELDS = Fields()
 ANSWERED_WORK, PACKET_WORK = 2, 1
 """Extra units of a turn's work (server/connections/turn_budget.py): for a publish at QoS 1 or 2, and for each packet
 that is neither a publish nor a PUBACK."""
+ANSWERS_A_UNIT = 8
+"""One unit for so many messages of a run that are answered at once."""
 SHARE_BYTES, USERS_A_UNIT = 32, 6
 """One more unit for so many bytes of a packet that is not small, or for so many user properties."""
 RECEIPT = "receipt"
 """The user property that asks for a receipt."""
+
+CONFIRMED = 0x32
+"""The first byte of a PUBLISH at QoS 1 that is neither a duplicate nor to be retained."""
 
 # First bytes: PUBLISH with QoS 0-2 (DUP only from QoS 1), and each other type with the flags it must have.
 _PUBLISH = frozenset({0x30, 0x31, *range(0x32, 0x36), *range(0x3A, 0x3E)})
@@ -177,7 +183,7 @@ class MqttDecoder(Decoder[Item]):
     # Messages.
 
     def _publish(self, data: bytes, start: int, body: int, end: int, items: list[Item]) -> int:
-        """Decodes the PUBLISH at ``data[start:end]``, and at QoS 0 the run that it begins. Returns their end."""
+        """Decodes the PUBLISH at ``data[start:end]``, and the run that it begins if it can. Returns their end."""
         first = data[start]
         qos = first >> 1 & 3
         pos = body + 2
@@ -187,7 +193,7 @@ class MqttDecoder(Decoder[Item]):
         if pos > end:
             raise malformed("ends within its topic")
         topic_raw = data[body + 2 : pos]
-        packet_id = 0
+        packet_id, id_at = 0, pos
         if qos:
             if pos + 2 > end:
                 raise malformed("ends within its packet id")
@@ -205,6 +211,10 @@ class MqttDecoder(Decoder[Item]):
         topic = read_topic(topic_raw) if alias is None else self._resolve(topic_raw, alias)
         retain = bool(first & 1)
         receipt = _receipt_request(properties) if properties.user and self._role == "server" else None
+        if first == CONFIRMED and fields is _NO_FIELDS and properties is NO_PROPERTIES and self._role == "server":
+            stop, ends, bodies = extend_run(data, start, body, pos, end, self.packet_bytes_max, id_at)
+            if len(ends) > 1:
+                return start + self._confirmed_run(topic, data[start:stop], ends, bodies, pos - id_at, items)
         if qos:
             run = Run(topic, data[pos:end], [end - pos], [0], None, qos, retain, properties)
             run.receipt = receipt
@@ -232,6 +242,20 @@ class MqttDecoder(Decoder[Item]):
         else:
             items.append(Publish(run, 0, 0, False, expiry_s, identifiers))
         return stop
+
+    def _confirmed_run(self, topic: str, data: bytes, ends: Sequence[int], bodies: Sequence[int], lead_bytes: int,
+                       items: list[Item]) -> int:
+        """Adds a run of messages whose packet ids come so many bytes before their payloads. Returns its end, which is
+        before the first packet id that is 0: that message is parsed again."""
+        ids = packet_ids(data, bodies, lead_bytes)
+        count = len(ids) // 2
+        if count < len(ends):
+            ends, bodies = ends[:count], bodies[:count]
+            data = data[: ends[-1]]
+        items.append(PublishRun(Run(topic, data, ends, bodies, None, 1), ids))
+        self.packets += count
+        self.extra_work += pieces_work(ends) + count // ANSWERS_A_UNIT
+        return len(data)
 
     def _properties(self, data: bytes, pos: int, end: int) -> tuple[Fields, Properties, int]:
         """Reads the properties of a message. Returns their end, too."""

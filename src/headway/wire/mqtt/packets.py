@@ -70,6 +70,14 @@ class Publish(msgspec.Struct, frozen=True):
     """Subscription identifiers; only a server sends them."""
 
 
+class PublishRun(msgspec.Struct, frozen=True):
+    """Consecutive messages at QoS 1 of one topic, without properties and not to be retained, as a server reads them.
+    ``packet_ids``: two bytes for each."""
+
+    run: Run
+    packet_ids: bytes
+
+
 class Ack(msgspec.Struct, frozen=True, gc=False):
     packet_id: int
     code: int = 0
@@ -154,7 +162,7 @@ class PingResp(msgspec.Struct, frozen=True, gc=False):
 
 
 Packet = (
-    Connect | Publish | Ack | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth | ConnAck | SubAck | UnsubAck
-    | PingResp
+    Connect | Publish | PublishRun | Ack | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth | ConnAck
+    | SubAck | UnsubAck | PingResp
 )
 Item = Run | Packet

@@ -9,6 +9,7 @@ result is empty.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import unpack
 
 from headway.core.base import ProtocolError, Reason
 from headway.wire.mqtt.codes import SERVER_DISCONNECT_CODES, ReasonCode, connack_code, connack_code_3_1_1, find_code
@@ -52,6 +53,17 @@ class Replies:
 
     def puback(self, packet_id: int, code: int = 0, reason: str = "", user: UserProperties = ()) -> bytes:
         return self._ack(0x40, packet_id, code, reason, user)
+
+    def pubacks(self, packet_ids: bytes, code: int = 0, reason: str = "") -> bytes:
+        """Confirms, or refuses, several messages at once; ``packet_ids``: two bytes for each."""
+        if reason:
+            numbers = unpack(f">{len(packet_ids) // 2}H", packet_ids)
+            return b"".join([self.puback(number, code, reason) for number in numbers])
+        first = self.puback(0, code)
+        size = len(first)
+        frames = bytearray(first * (len(packet_ids) // 2))
+        frames[2::size], frames[3::size] = packet_ids[::2], packet_ids[1::2]
+        return bytes(frames)
 
     def pubrec(self, packet_id: int, code: int = 0, reason: str = "", user: UserProperties = ()) -> bytes:
         return self._ack(0x50, packet_id, code, reason, user)

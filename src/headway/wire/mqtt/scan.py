@@ -1,9 +1,9 @@
-"""The hot loop of the MQTT decoder: finds the end of a run of QoS 0 messages.
+"""The hot loop of the MQTT decoder: finds the end of a run of messages of one topic.
 
-Rules. The *lead* of a PUBLISH is everything between fixed header and payload: topic, and in version 5 the properties.
-Frames of one run have the same first byte and leads that are equal byte for byte, so topic and properties are read once
-per run. The scan raises no errors: it stops at the first frame that does not fit, and the decoder parses that one
-again.
+Rules. The *lead* of a PUBLISH is everything between fixed header and payload: topic, from QoS 1 on a packet id, and in
+version 5 the properties. Frames of one run have the same first byte and leads that are equal byte for byte but for the
+packet ids, so topic and properties are read once per run. The scan raises no errors: it stops at the first frame that
+does not fit, and the decoder parses that one again.
 
 Speed. Neighbours of one size also have equal fixed headers, so one comparison of header and lead checks type, flags,
 length and topic at once, and many frames are compared without a step of the interpreter per frame (columns.py). Their
@@ -14,20 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.wire.columns import PIECES_MAX, same_frames
+from headway.wire.columns import PIECES_MAX, same_column, same_frames
 
 
 def extend_run(
-    data: bytes, start: int, body: int, payload: int, end: int, frame_bytes_max: int
+    data: bytes, start: int, body: int, payload: int, end: int, frame_bytes_max: int, id_at: int = 0
 ) -> tuple[int, Sequence[int], Sequence[int]]:
-    """Extends the run that begins with the frame ``data[start:end]``, whose lead is ``data[body:payload]``.
+    """Extends the run that begins with the frame ``data[start:end]``, whose lead is ``data[body:payload]``. ``id_at``:
+    where in it the packet id is; 0: it has none. The packet ids of the others are not looked at.
 
     Returns the end of the run in ``data``, and the ends and payload starts of its records, counted from ``start``: as
     ranges if all have one size.
     """
     startswith = data.startswith
     first = data[start]
-    lead = data[body:payload]
+    behind = payload - id_at if id_at else 0
+    """The packet id and what comes between it and the payload."""
+    lead, rest = data[body : payload - behind], data[id_at + 2 : payload] if id_at else b""
     n = len(data)
     header_max = n - 1
     # A run of one frame, the usual case when topics alternate, is detected before anything is prepared.
@@ -44,8 +47,10 @@ def extend_run(
     while True:
         # The frame data[at:end] is known to fit, and so do the next ones with the same header.
         size = end - at
-        header = data[at:payload]
+        header = data[at : payload - behind]
         pos = same_frames(data, header, end, size) if end + size <= n and startswith(header, end) else end
+        if rest and pos > end:
+            pos = end + size * same_column(data, rest, payload - len(rest) + size, size, (pos - end) // size)
         # Next: a frame of another size, another message, or the end of the data.
         if pieces == PIECES_MAX or pos >= header_max or data[pos] != first:
             break
@@ -55,6 +60,8 @@ def extend_run(
             length, next_body = read_length(data, pos + 1, n)
         next_end = next_body + length
         if length < lead_bytes or next_end > n or next_end - pos > frame_bytes_max or not startswith(lead, next_body):
+            break
+        if rest and not startswith(rest, next_body + lead_bytes - len(rest)):
             break
         if pos == end:
             ends.append(end - start)
@@ -71,6 +78,22 @@ def extend_run(
     ends += last_ends
     bodies += last_bodies
     return pos, ends, bodies
+
+
+def packet_ids(data: bytes, bodies: Sequence[int], lead_bytes: int) -> bytes:
+    """Returns the packet ids of a run, which come so many bytes before the payloads, up to the first that is 0."""
+    if type(bodies) is range:
+        at, stop, size = bodies.start - lead_bytes, bodies.stop - lead_bytes, bodies.step
+        high, low = data[at:stop:size], data[at + 1 : stop + 1 : size]
+    else:
+        high = bytes([data[body - lead_bytes] for body in bodies])
+        low = bytes([data[body - lead_bytes + 1] for body in bodies])
+    if 0 in high and 0 in low:
+        count = next((at for at, pair in enumerate(zip(high, low, strict=True)) if pair == (0, 0)), len(high))
+        high, low = high[:count], low[:count]
+    ids = bytearray(2 * len(high))
+    ids[::2], ids[1::2] = high, low
+    return bytes(ids)
 
 
 def read_length(data: bytes, pos: int, n: int) -> tuple[int, int]:

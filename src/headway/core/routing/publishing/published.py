@@ -9,6 +9,8 @@ from headway.core.base import Refused
 from headway.core.consumer import Feed
 from headway.core.message import Run
 
+FULL_QUEUE = "a queue that these records are for is full, and refuses more"
+
 
 class Published(NamedTuple):
     """The result of publishing a run: the number of lanes and states that took records of it, the number of its first

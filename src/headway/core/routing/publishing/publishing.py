@@ -36,7 +36,7 @@ from headway.core.routing.matching import (
     work_of,
 )
 from headway.core.routing.publishing.appending import LANE_WORK, Appending, Encoded
-from headway.core.routing.publishing.published import Published, PublishedRuns, PublishedSlice
+from headway.core.routing.publishing.published import FULL_QUEUE, Published, PublishedRuns, PublishedSlice
 from headway.core.routing.registry import Registry
 from headway.core.selector import Decoded
 
@@ -130,7 +130,7 @@ class Publishing:
                 refused = error
         taken, accepted = self._take(session, whole, first, route, now)
         if accepted < len(whole.ends):
-            refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
+            refused = Refused(Reason.QUEUE_LENGTH, FULL_QUEUE)
         run.journaled = whole.journaled
         return taken, refused
 

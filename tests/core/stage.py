@@ -253,8 +253,7 @@ class Client:
 
     def acknowledge(self, count: int = 1) -> None:
         """The oldest deliveries in flight are settled."""
-        for delivery_id in list(self.session.channel.in_flight)[:count]:
-            self.stage.broker.acknowledge(self.session, delivery_id, self.stage.now)
+        self.stage.broker.acknowledge_all(self.session, list(self.session.channel.in_flight)[:count])
 
     def hears_the_end(self, effect: Disconnect) -> None:
         """The server's farewell: what the socket held, the rest of a record, the reason. It reads all of it at last."""

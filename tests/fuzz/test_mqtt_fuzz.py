@@ -28,6 +28,7 @@ from headway.wire.mqtt.packets import (
     Connect,
     DisconnectPacket,
     PubAck,
+    PubAcks,
     PubComp,
     PubRec,
     PubRel,
@@ -170,11 +171,14 @@ def test_mutated_openings(mutation):
 
 
 def a_read(rng):
-    """Publishes of few topics and sizes, most of them neighbours that are alike; some have no packet id."""
+    """Publishes of few topics and sizes, most of them neighbours that are alike, and PUBACKs; some have no packet id.
+    """
     data, version = b"", rng.choice((4, 5))
     for _ in range(rng.randint(1, 8)):
         topic, qos, dup = rng.choice(("a", "ab", "b" * 200)), rng.choice((0, 1, 1, 1, 2)), rng.random() < 0.1
         size, user = rng.choice((0, 1, 1, 5, 120, 300)), rng.choice(((), (), (("k", "v"),)))
+        for _ in range(rng.choice((1, 2, 3, 20, 60)) if rng.random() < 0.3 else 0):
+            data += encode_ack(4, rng.choice((*range(1, 20), 256, 512, 65_535, rng.randint(0, 300))))
         for _ in range(rng.choice((1, 2, 3, 20, 60))):
             if rng.random() < 0.05:
                 size = rng.choice((0, 1, 5, 127, 128))
@@ -186,7 +190,11 @@ def a_read(rng):
 
 def one_by_one(items):
     for item in map(plain, items):
-        if item[0] == "publish":
+        if isinstance(item, PubAck):
+            yield item.packet_id
+        elif isinstance(item, PubAcks):
+            yield from item.packet_ids
+        elif item[0] == "publish":
             yield item[1].topic, item[1].payloads[0], item[1].properties, item[2], item[3], item[4]
         elif item[0] == "publishes":
             for payload, packet_id in zip(item[1].payloads, item[2], strict=True):

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bench.wires.packets import encode_publish, encode_subscribe
+from bench.wires.packets import encode_ack, encode_connect, encode_publish, encode_subscribe
 from pamqp.commands import Queue
 from tests.server.amqp_stage import Client, House
 from tests.server.test_turn_budget import Person
 
 from headway.core.message.record import Properties
 from headway.server.connections.pending_replies import PendingReplies
-from headway.wire.mqtt.packets import Item, PubAck, Publish, TopicRequest
+from headway.wire.mqtt.packets import Connect, Item, PubAck, Publish, TopicRequest
 
 COUNT = 40
 CONFIG = """
@@ -139,3 +139,24 @@ def test_a_run_is_published_and_confirmed_as_one(monkeypatch: pytest.MonkeyPatch
     publisher.send(*publishes("a/b"))
     house.run()
     assert (published, answers) == ([COUNT], [4 * COUNT])
+
+
+@pytest.mark.parametrize(
+    "ids", [range(1, 31), [1, 3, 2, 9, 10, 11], [7, 60_000, 8, 7, 9, 1, 1, 41_000], [60_000, 60_001]],
+)  # fmt: skip
+def test_acknowledgements_in_one_read_settle_what_they_settle_one_by_one(ids: list[int]) -> None:
+    left = []
+    for at_once in (True, False):
+        house = House(CONFIG)
+        reader = Person(house, "reader", encode_connect(Connect(5, "reader", True, receive_max=30)))
+        publisher = Person(house, "publisher")
+        reader.send(encode_subscribe(1, [TopicRequest("a/#", 1), TopicRequest("$share/g/a/b", 1)]))
+        house.run()
+        publisher.send(*publishes("a/b"))
+        house.run()
+        acks = [encode_ack(4, packet_id) for packet_id in ids]
+        for packet in [b"".join(acks)] if at_once else acks:
+            reader.send(packet)
+        house.run()
+        left.append((told(reader.heard()), list(house.broker.registry.sessions["reader"].channel.in_flight)))
+    assert left[0] == left[1]

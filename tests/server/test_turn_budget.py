@@ -99,14 +99,17 @@ def subscribes() -> list[bytes]:
 
 
 def in_many_lanes(house: House) -> list[bytes]:
-    """1,024 filters that match one topic, on which little is published."""
+    """1,024 filters that match one topic, on which little is published, and no two messages alike."""
     for start in (0, 512):  # of two clients, because one may not have so many
         Person(house, f"other {start}").send(*(
             encode_subscribe(1, [TopicRequest("/".join("+t"[number >> bit & 1] for bit in range(10)))])
             for number in range(start, start + 512)
         ))  # fmt: skip
     house.run()
-    return [encode_publish("/".join("t" * 10), b"x", qos=1, packet_id=number) for number in range(1, 21)]
+    return [
+        encode_publish("/".join("t" * 10), b"x", qos=1, packet_id=number, dup=bool(number % 2))
+        for number in range(1, 21)
+    ]
 
 
 def through_many_selectors(house: House) -> list[bytes]:
@@ -252,7 +255,8 @@ def mqtt_packets(house: House, packets: bytes) -> tuple[Greedy, bytes]:
         (lambda house: amqp_methods(house, *[Queue.Declare(queue="q", passive=True)] * 1000), 8000),
         (lambda house: amqp_methods(house, *[Basic.Get(queue="q")] * 1000), 8000),
         (lambda house: mqtt_packets(house, b"\x62\2\0\1" * 4000), 8000),
-        (lambda house: mqtt_packets(house, encode_publish("t", b"x", qos=1, packet_id=1) * 1000), 3000),
+        (lambda house: mqtt_packets(house, b"".join(
+            encode_publish(f"t/{at % 2}", b"x", qos=1, packet_id=1) for at in range(1000))), 3000),
         (lambda house: mqtt_packets(house, b"".join(
             encode_publish("t", b"x" * (at % 2)) for at in range(10_000))), 5000),
         (lambda house: mqtt_packets(house, encode_publish("keyed/t", b'{"id":1}') * 5000), 8192),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from bench.wires.packets import encode_connect, encode_publish
@@ -277,11 +279,26 @@ class Client:
         self.acks = [ack for ack in self.acks if ack[0] > now]
         if self.manner.disorder:
             rng.shuffle(due)
-        for _, kind, packet_id in due:
-            if self.stream is not stream:
-                break
-            self._acknowledge(stream, kind, packet_id)
+        for kind, some in groupby(due, itemgetter(1)):
+            ids = [packet_id for _, _, packet_id in some]
+            if kind == 4 and len(ids) > 1:
+                if self.stream is stream:
+                    self._acknowledge_all(stream, ids)
+                continue
+            for packet_id in ids:
+                if self.stream is not stream:
+                    break
+                self._acknowledge(stream, kind, packet_id)
         return bool(due)
+
+    def _acknowledge_all(self, stream: Stream, ids: list[int]) -> None:
+        """As the server does with PUBACKs that come together."""
+        session = self.session
+        assert session is not None
+        known = {packet_id for packet_id in ids if packet_id in session.channel.in_flight}
+        self.world.broker.acknowledge_all(session, ids)
+        for packet_id in ids:
+            self._has_acknowledged(stream, packet_id, known=packet_id in known)
 
     def _acknowledge(self, stream: Stream, kind: int, packet_id: int) -> None:
         broker, session, now = self.world.broker, self.session, self.world.now
@@ -290,9 +307,12 @@ class Client:
             known = broker.on_pubrec(session, packet_id)
             self.write(stream.replies.pubrel(packet_id, 0 if known or self.version == 4 else 0x92))
             return
+        known = (broker.on_pubcomp if kind == 7 else broker.acknowledge)(session, packet_id, now)
+        self._has_acknowledged(stream, packet_id, known=known)
+
+    def _has_acknowledged(self, stream: Stream, packet_id: int, *, known: bool) -> None:
         stream.outstanding.pop(packet_id, None)
         self.received.discard(packet_id)
-        known = (broker.on_pubcomp if kind == 7 else broker.acknowledge)(session, packet_id, now)
         found = self.by_id.pop(packet_id, None)
         if found is not None:
             model, _ = found

@@ -7,7 +7,7 @@ to the caller. The caller runs commands as they come, ``flush`` at the end of ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from headway.core.base import Reason
@@ -175,10 +175,24 @@ class Broker:
         if delivery is None:
             return False
         self._credit_is_back(session)
-        feed = delivery.subscription.feed
-        if not feed.lane.cursors_awaiting_acks and not delivery.subscription.ended:
-            self.registry.dirty[feed] = None
+        self._has_settled(delivery.subscription)
         return True
+
+    def acknowledge_all(self, session: Session, delivery_ids: Sequence[int]) -> None:
+        """Settles deliveries, as ``acknowledge`` does each."""
+        left, seen, some = iter(delivery_ids), 0, False
+        while seen < len(delivery_ids):
+            for (subscription, _), count in session.channel.settle_run(left).items():
+                seen, some = seen + count, True
+                self._has_settled(subscription)
+            seen += 1  # it ends with one that is not in flight, or with the last
+        if some:
+            self._credit_is_back(session)
+
+    def _has_settled(self, subscription: Subscription) -> None:
+        feed = subscription.feed
+        if not feed.lane.cursors_awaiting_acks and not subscription.ended:
+            self.registry.dirty[feed] = None
 
     def _credit_is_back(self, session: Session) -> None:
         session.channel.exhausted_since_s = None

@@ -25,7 +25,7 @@ from headway.server.peers import OPEN
 from headway.wire.mqtt import packets
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
-from headway.wire.mqtt.packets import NEVER, Item, PubAck, Publish, PublishRun
+from headway.wire.mqtt.packets import NEVER, Item, PubAck, PubAcks, Publish, PublishRun
 from headway.wire.mqtt.primitives import violation
 from headway.wire.mqtt.replies import Replies
 
@@ -76,6 +76,9 @@ class MqttPeer(ClientSide):
             return
         if type(item) is PublishRun:
             self._on_run(item)
+            return
+        if type(item) is PubAcks:
+            self.engine.broker.acknowledge_all(self.granted, item.packet_ids)
             return
         if type(item) is PubAck:
             self.engine.broker.acknowledge(self.granted, item.packet_id, self.engine.now())

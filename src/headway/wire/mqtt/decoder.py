@@ -11,15 +11,16 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import unpack
 from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request
-from headway.wire.columns import pieces_work
+from headway.wire.columns import pieces_work, same_frames
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish, PublishRun
+from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, PubAcks, Publish, PublishRun
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties, read_user
 from headway.wire.mqtt.scan import extend_run, packet_ids, read_length
@@ -34,7 +35,9 @@ ANSWERED_WORK, PACKET_WORK = 2, 1
 """Extra units of a turn's work (server/connections/turn_budget.py): for a publish at QoS 1 or 2, and for each packet
 that is neither a publish nor a PUBACK."""
 ANSWERS_A_UNIT = 8
-"""One unit for so many messages of a run that are answered at once."""
+"""One unit for so many messages of a run that are answered at once, or are acknowledged."""
+ACKS_MAX = 1024
+_PUBACK = b"\x40\x02"
 SHARE_BYTES, USERS_A_UNIT = 32, 6
 """One more unit for so many bytes of a packet that is not small, or for so many user properties."""
 RECEIPT = "receipt"
@@ -125,6 +128,9 @@ class MqttDecoder(Decoder[Item]):
                     packet_id = data[body] << 8 | data[body + 1]
                     if not packet_id:
                         raise violation("has the packet id 0")
+                    if data[end : end + 2] == _PUBACK and self._role == "server":
+                        pos += self._acks(data[pos : pos + 4 * ACKS_MAX], items)
+                        continue
                     items.append(PubAck(packet_id))
                 elif first == 0x10:
                     items.append(self._connect(MqttReader(data, body, end)))
@@ -256,6 +262,15 @@ class MqttDecoder(Decoder[Item]):
         self.packets += count
         self.extra_work += pieces_work(ends) + count // ANSWERS_A_UNIT
         return len(data)
+
+    def _acks(self, data: bytes, items: list[Item]) -> int:
+        """Adds the PUBACKs that ``data`` begins with, of which the first has no packet id 0. Returns their end."""
+        ids = packet_ids(data, range(4, same_frames(data, _PUBACK, 4, 4) + 1, 4), 2)
+        count = len(ids) // 2
+        items.append(PubAcks(unpack(f">{count}H", ids)))
+        self.packets += count
+        self.extra_work += count // ANSWERS_A_UNIT
+        return 4 * count
 
     def _properties(self, data: bytes, pos: int, end: int) -> tuple[Fields, Properties, int]:
         """Reads the properties of a message. Returns their end, too."""

@@ -89,6 +89,12 @@ class PubRel(Ack, frozen=True, gc=False): ...
 class PubComp(Ack, frozen=True, gc=False): ...
 
 
+class PubAcks(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive PUBACKs without more than their packet ids, as a server reads them."""
+
+    packet_ids: tuple[int, ...]
+
+
 class TopicRequest(msgspec.Struct, frozen=True, gc=False):
     """One filter of a SUBSCRIBE and its options. ``retain_handling``: 0 send retained, 1 if new, 2 never."""
 
@@ -162,7 +168,7 @@ class PingResp(msgspec.Struct, frozen=True, gc=False):
 
 
 Packet = (
-    Connect | Publish | PublishRun | Ack | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth | ConnAck
-    | SubAck | UnsubAck | PingResp
+    Connect | Publish | PublishRun | Ack | PubAcks | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth
+    | ConnAck | SubAck | UnsubAck | PingResp
 )
 Item = Run | Packet

@@ -160,3 +160,27 @@ def test_acknowledgements_in_one_read_settle_what_they_settle_one_by_one(ids: li
         house.run()
         left.append((told(reader.heard()), list(house.broker.registry.sessions["reader"].channel.in_flight)))
     assert left[0] == left[1]
+
+
+def test_deliveries_in_a_row_pass_by_ids_in_use_and_begin_again() -> None:
+    house = House(CONFIG)
+    reader, publisher = Person(house, "reader"), Person(house, "publisher")
+    reader.send(encode_subscribe(1, [TopicRequest("a/b", 1)]))
+    house.run()
+    reader.heard()
+    channel, left = house.broker.registry.sessions["reader"].channel, []
+    for before, count in ((9, 3), (0, 3), (3, 7), (65_529, 10), (7, 40)):
+        channel.go_on_after(before)
+        publisher.send(*publishes("a/b")[:count])
+        house.run()
+        heard = [(item.packet_id, item.run.payload(0)) for item in reader.heard() if isinstance(item, Publish)]
+        assert [text for _, text in heard] == [b"%d" % number for number in range(count)]
+        left.append([packet_id for packet_id, _ in heard])
+        channel.check()
+    assert left[:4] == [[10, 11, 12], [1, 2, 3], [4, 5, 6, 7, 8, 9, 13], [*range(65_530, 65_536), 14, 15, 16, 17]]
+    ids = [packet_id for some in left for packet_id in some]
+    assert list(channel.in_flight) == ids
+    assert len(set(ids)) == len(ids)
+    reader.send(*(encode_ack(4, packet_id) for packet_id in ids))
+    house.run()
+    assert not channel.in_flight

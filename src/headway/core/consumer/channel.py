@@ -113,9 +113,18 @@ class Channel(Window):
         return self._last_id
 
     def take_ids(self, count: int) -> int:
-        """Takes ``count`` ids in a row and returns the first. Only for channels whose ids never begin again."""
+        """Takes ``count`` ids in a row and returns the first. Only for channels whose ids never begin again, which are
+        all free."""
         first = self._last_id + 1
         self._last_id += count
+        return first
+
+    def take_row(self, count: int) -> int:
+        """Takes ``count`` ids in a row, behind the last one, and returns the first; 0: they are not all free."""
+        first, stop = self._last_id + 1, self._last_id + 1 + count
+        if self.orphaned_ids or stop > self.id_max + 1 or not self.in_flight.keys().isdisjoint(range(first, stop)):
+            return 0
+        self._last_id = stop - 1
         return first
 
     def add(self, delivery_id: int, delivery: Delivery) -> None:

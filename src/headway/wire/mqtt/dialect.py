@@ -13,11 +13,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from math import ceil, inf
 
 from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run
+from headway.wire.columns import equal_pieces
 from headway.wire.dialect import PlainDialect, gap_facts
 from headway.wire.mqtt.decoder import FORMS
 from headway.wire.mqtt.primitives import MqttReader, read_topic, write_frame, write_text, write_varint
@@ -54,6 +55,8 @@ class MqttDialect(PlainDialect, frozen=True):
         first = bytes((0x30 | qos << 1 | (run.retain and self.retain_as_published),))
         before = write_text(run.topic) + (b"\0\0" if qos else b"")
         hole_in_lead = len(before) - 2
+        if type(run.ends) is range and type(run.bodies) is range and len(run.ends) > 1 and not self.offsets:
+            return _alike(run, first, *next(self._leads(run, before, first_sequence)), hole_in_lead if qos else 0)
         data = run.data
         parts: list[bytes] = []
         ends: list[int] = []
@@ -167,6 +170,23 @@ class MqttDialect(PlainDialect, frozen=True):
 def remaining_seconds(expires_s: float, now: float) -> int:
     """Returns the remaining lifetime in whole seconds, rounded up, and not below 0."""
     return min(max(0, ceil(expires_s - now)), 0xFFFF_FFFF)
+
+
+def _alike(run: Run, first: bytes, lead: bytes, expiry_in_lead: int, hole_in_lead: int) -> EncodedRun:
+    """Encodes records of one size whose frames differ in nothing but payload. ``expiry_in_lead`` and ``hole_in_lead``:
+    positions in the lead; 0: it has none."""
+    count, begin = len(run.ends), run.bodies[0]
+    size = run.ends[0] - begin
+    start = first + write_varint(len(lead) + size)
+    header = start + lead
+    frame = len(header) + size
+
+    def places(at: int) -> Sequence[int]:
+        return range(len(start) + at, count * frame, frame) if at else ()
+
+    payloads = equal_pieces(run.data, begin, size, run.ends[1] - run.ends[0], count)
+    ends = range(frame, count * frame + 1, frame)
+    return EncodedRun(header + header.join(payloads), ends, places(hole_in_lead), places(expiry_in_lead))
 
 
 def _lead(before: bytes, block: bytes, expires: bytes | None) -> tuple[bytes, int]:

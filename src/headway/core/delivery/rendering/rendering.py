@@ -24,6 +24,10 @@ LARGE_BYTES = 64 * 1024
 """A record that is larger than this is not copied for each consumer."""
 COPIES_A_STEP = 32
 """Records whose ids are written into a copy in the time of one step (fanout.py)."""
+ROW_MIN = 4
+"""From so many records on it pays to number them at once."""
+HIGH, LOW = bytes(number >> 8 for number in range(1 << 16)), bytes(range(256)) * 256
+"""The first and second bytes of all ids of two bytes. Those of ids in a row are a slice."""
 
 
 def render(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> int:
@@ -111,7 +115,8 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         return True
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
     holes, width = chunk.holes, dialect.id_bytes
-    if holes:
+    at_once = last - first >= ROW_MIN and exactly_once is NOT_DURABLE
+    if holes and not (at_once and _number_in_a_row(piece, subscription, chunk, first, last, now)):
         for index in range(first, last):
             hole = holes[index]
             if not hole:
@@ -139,6 +144,29 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         frames = address(subscription, bytes(frames))
     write(subscription, frames, position)
     cursor.advance(size)
+    return True
+
+
+def _number_in_a_row(piece: bytearray, subscription: Subscription, chunk: Chunk, first: int, last: int,
+                     now: float) -> bool:
+    """Writes consecutive ids into a copy of records, all of which need one, and notes them as sent. Returns False if
+    that is not possible: some need none, or the ids behind the last are not all free."""
+    channel, cursor, width = subscription.session.channel, subscription.cursor, subscription.dialect.id_bytes
+    holes, begin, count = chunk.holes[first:last], chunk.record_start(first), last - first
+    if 0 in holes or not (first_id := channel.take_row(count)):
+        return False
+    step, start = holes[1] - holes[0], holes[0] - begin
+    if width == 2 and holes == array(holes.typecode, range(holes[0], holes[0] + count * step, step)):
+        stop = start + (count - 1) * step + 1
+        piece[start:stop:step] = HIGH[first_id : first_id + count]
+        piece[start + 1 : stop + 1 : step] = LOW[first_id : first_id + count]
+    else:
+        for delivery_id, hole in enumerate(holes, first_id):
+            piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
+    ahead = chunk.first_number
+    cursor.sent(ahead + first, chunk, count)
+    deliveries = [Delivery(subscription, now, cursor, chunk, index, ahead + index) for index in range(first, last)]
+    channel.add_all(first_id, deliveries, subscription.window, chunk, first)
     return True
 
 

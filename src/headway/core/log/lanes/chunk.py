@@ -360,6 +360,9 @@ def _extended(
 ) -> array[int]:
     """Returns ``have`` with the positions of the new records behind it. Position 0 means "none" and is not shifted."""
     column = have or array("I", bytes(4 * before))
-    more = [position + shift if position else 0 for position in fresh[first:last]]
-    column.extend(more or [0] * (last - first))
+    some = fresh[first:last]
+    if type(some) is range:  # of records of one size
+        column.extend(range(some.start + shift, some.stop + shift, some.step))
+    else:
+        column.extend([position + shift if position else 0 for position in some] or [0] * (last - first))
     return column

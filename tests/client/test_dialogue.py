@@ -11,7 +11,7 @@ from headway.client.link import Pairs
 from headway.client.link.dialogue import Dialogue
 from headway.core.message import Properties, Run
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.packets import Connect, PubAcks, Subscribe, TopicRequest, Unsubscribe
+from headway.wire.mqtt.packets import AckRun, Connect, PubAck, Subscribe, TopicRequest, Unsubscribe
 from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
 
@@ -124,7 +124,7 @@ def test_a_record_of_qos_1_is_acknowledged_once_it_is_there() -> None:
     heard.then = lambda: heard.all.append(bytes(dialogue.out))
     dialogue.take(record(5, 1) + record(6, 1), 9)
     assert heard.all == [[found(5)], b"", [found(6)], b"\x40\x02\x00\x05"]
-    assert asked(dialogue) == [PubAcks((5, 6))]
+    assert asked(dialogue) == [AckRun(PubAck, b"\0\5\0\6")]
 
 
 def test_who_ends_it_hears_no_more() -> None:

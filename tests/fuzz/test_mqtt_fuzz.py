@@ -24,11 +24,12 @@ from headway.core.message.record import NO_PROPERTIES, Properties
 from headway.wire.mqtt.codes import CLIENT_DISCONNECT_CODES, PUBACK_CODES, PUBREL_CODES
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (
+    Ack,
+    AckRun,
     Auth,
     Connect,
     DisconnectPacket,
     PubAck,
-    PubAcks,
     PubComp,
     PubRec,
     PubRel,
@@ -40,6 +41,7 @@ from headway.wire.mqtt.packets import (
 from headway.wire.mqtt.primitives import MqttReader
 from headway.wire.mqtt.properties import PROPERTY_TABLE, Fields, read_properties, write_properties
 from headway.wire.mqtt.replies import Replies
+from headway.wire.mqtt.scan import numbers_of
 
 ALIASES = 8
 
@@ -171,14 +173,16 @@ def test_mutated_openings(mutation):
 
 
 def a_read(rng):
-    """Publishes of few topics and sizes, most of them neighbours that are alike, and PUBACKs; some have no packet id.
-    """
+    """Publishes of few topics and sizes, most of them neighbours that are alike, and acknowledgements; some have no
+    packet id."""
     data, version = b"", rng.choice((4, 5))
     for _ in range(rng.randint(1, 8)):
-        topic, qos, dup = rng.choice(("a", "ab", "b" * 200)), rng.choice((0, 1, 1, 1, 2)), rng.random() < 0.1
+        topic, qos, dup = rng.choice(("a", "ab", "b" * 200)), rng.choice((0, 1, 1, 1, 2, 2)), rng.random() < 0.1
         size, user = rng.choice((0, 1, 1, 5, 120, 300)), rng.choice(((), (), (("k", "v"),)))
+        kind = rng.choice((4, 5, 6, 7))
         for _ in range(rng.choice((1, 2, 3, 20, 60)) if rng.random() < 0.3 else 0):
-            data += encode_ack(4, rng.choice((*range(1, 20), 256, 512, 65_535, rng.randint(0, 300))))
+            kind = rng.choice((4, 4, 5, 6, 7)) if rng.random() < 0.2 else kind
+            data += encode_ack(kind, rng.choice((*range(1, 20), 256, 512, 65_535, rng.randint(0, 300))))
         for _ in range(rng.choice((1, 2, 3, 20, 60))):
             if rng.random() < 0.05:
                 size = rng.choice((0, 1, 5, 127, 128))
@@ -190,15 +194,15 @@ def a_read(rng):
 
 def one_by_one(items):
     for item in map(plain, items):
-        if isinstance(item, PubAck):
-            yield item.packet_id
-        elif isinstance(item, PubAcks):
-            yield from item.packet_ids
+        if isinstance(item, Ack):
+            yield item
+        elif isinstance(item, AckRun):
+            yield from map(item.kind, numbers_of(item.packet_ids))
         elif item[0] == "publish":
             yield item[1].topic, item[1].payloads[0], item[1].properties, item[2], item[3], item[4]
         elif item[0] == "publishes":
             for payload, packet_id in zip(item[1].payloads, item[2], strict=True):
-                yield item[1].topic, payload, item[1].properties, 1, packet_id, False
+                yield item[1].topic, payload, item[1].properties, item[1].qos, packet_id, False
         else:
             for payload in item.payloads:
                 yield item.topic, payload, item.properties, 0, 0, False

@@ -1,5 +1,5 @@
-"""MQTT messages at QoS 1 that come in one read are published as a run. Their publishers and subscribers notice nothing:
-each case is run twice, once with a read for each message, and is answered alike."""
+"""MQTT messages at QoS 1 and 2 that come in one read are published as a run, and acknowledgements are handled as one.
+Publishers and subscribers notice nothing: each case is run twice, once with a read for each, and is answered alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.test_turn_budget import Person
 
 from headway.core.message.record import Properties
 from headway.server.connections.pending_replies import PendingReplies
-from headway.wire.mqtt.packets import Connect, Item, PubAck, Publish, TopicRequest
+from headway.wire.mqtt.packets import Ack, Connect, Item, Publish, TopicRequest
 
 COUNT = 40
 CONFIG = """
@@ -26,63 +26,62 @@ publish = ["a/#", "t/#", "jobs"]
 subscribe = ["#", "$queue/#", "$exchange/#"]
 declare = ["$queue/#", "$exchange/#"]
 """
+Case = Callable[[House, int], list[bytes]]
+"""What is published at this QoS."""
 IDS = [*range(1, COUNT - 3), 255, 256, 512, 65_535]
 
 
-def publishes(topic: str, *, user: tuple[tuple[str, str], ...] = ()) -> list[bytes]:
+def publishes(topic: str, qos: int = 1, *, user: tuple[tuple[str, str], ...] = ()) -> list[bytes]:
     return [
-        encode_publish(topic, b"%d" % number, qos=1, packet_id=packet_id, properties=Properties(user=user))
+        encode_publish(topic, b"%d" % number, qos=qos, packet_id=packet_id, properties=Properties(user=user))
         for number, packet_id in enumerate(IDS)
     ]
 
 
-def nobody(_: House) -> list[bytes]:
-    return publishes("t/x")
+def to(topic: str) -> Case:
+    return lambda _, qos: publishes(topic, qos)
 
 
-def subscribed(_: House) -> list[bytes]:
-    return publishes("a/b")
-
-
-def forbidden(_: House) -> list[bytes]:
-    return publishes("secret")
-
-
-def its_own(_: House) -> list[bytes]:
-    return publishes("$headway/x")
-
-
-def among_others(_: House) -> list[bytes]:
+def among_others(_: House, qos: int) -> list[bytes]:
     """Runs between messages that are none."""
     return [
-        *publishes("a/b")[:10], encode_publish("a/b", b"at most once"), *publishes("a/c")[10:20],
-        *publishes("secret")[20:25], encode_publish("a/b", b"again", qos=1, packet_id=9, dup=True),
-        *publishes("a/b")[25:], *publishes("a/b", user=(("k", "v"),))[:5],
+        *publishes("a/b", qos)[:10], encode_publish("a/b", b"at most once"), *publishes("a/c", qos)[10:20],
+        *publishes("secret", qos)[20:25], encode_publish("a/b", b"again", qos=qos, packet_id=9, dup=True),
+        *publishes("a/b", qos)[25:], *publishes("a/b", qos, user=(("k", "v"),))[:5],
     ]  # fmt: skip
 
 
-def queue_of(arguments: dict[str, Any]) -> Callable[[House], list[bytes]]:
-    def made(house: House) -> list[bytes]:
+def ids_in_use(_: House, qos: int) -> list[bytes]:
+    return [*publishes("a/b", qos)[5:10], *publishes("a/b", qos)[:20], *publishes("secret", qos)[10:30]]
+
+
+def one_id(_: House, qos: int) -> list[bytes]:
+    return [encode_publish("a/b", b"%d" % number, qos=qos, packet_id=7) for number in range(9)]
+
+
+def queue_of(arguments: dict[str, Any]) -> Case:
+    def made(house: House, qos: int) -> list[bytes]:
         owner = Client(house)
         owner.declare("jobs", arguments)
         owner.say(Queue.Bind(0, "jobs", "amq.topic", "jobs"))
-        return publishes("jobs")
+        return publishes("jobs", qos)
 
     return made
 
 
-def to_many_groups(house: House) -> list[bytes]:
+def to_many_groups(house: House, qos: int) -> list[bytes]:
     """More than one turn's work."""
     for member in range(4):
         groups = [TopicRequest(f"$share/g{member}-{number}/a/b") for number in range(100)]
         Person(house, f"member {member}").send(encode_subscribe(1, groups))
     house.run()
-    return publishes("a/b")
+    return publishes("a/b", qos)
 
 
 CASES = {
-    "nobody": nobody, "subscribed": subscribed, "forbidden": forbidden, "its own": its_own,
-    "among others": among_others, "many groups": to_many_groups, "a queue that drops": queue_of({"x-max-length": 7}),
+    "nobody": to("t/x"), "subscribed": to("a/b"), "forbidden": to("secret"), "its own": to("$headway/x"),
+    "ids in use": ids_in_use, "one id": one_id, "among others": among_others, "many groups": to_many_groups,
+    "a queue that drops": queue_of({"x-max-length": 7}),
     "a queue that refuses": queue_of({"x-max-length": 7, "x-overflow": "reject-publish"}),
 }  # fmt: skip
 
@@ -92,36 +91,42 @@ def told(items: list[Item]) -> list[object]:
     found: list[object] = []
     for item in items:
         if isinstance(item, Publish):
-            found.append((item.run.topic, item.run.payload(0), item.qos, item.run.properties))
+            found.append((item.run.topic, item.run.payload(0), item.qos, item.packet_id, item.run.properties))
         else:
-            found.append(item if isinstance(item, PubAck) else type(item))
+            found.append(item if isinstance(item, Ack) else type(item))
     return found
 
 
+def say(house: House, person: Person, packets: list[bytes], *, at_once: bool) -> list[object]:
+    for packet in [b"".join(packets)] if at_once else packets:
+        person.send(packet)
+        house.run()
+    return told(person.heard())
+
+
+@pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_messages_in_one_read_are_answered_as_if_they_came_one_by_one(case: Callable[[House], list[bytes]]) -> None:
+def test_messages_in_one_read_are_answered_as_if_they_came_one_by_one(case: Case, qos: int) -> None:
     answers = []
     for at_once in (True, False):
         house = House(CONFIG)
         reader, publisher = Person(house, "reader"), Person(house, "publisher")
-        reader.send(encode_subscribe(1, [TopicRequest("a/#", 1)]))
-        packets = case(house)
+        reader.send(encode_subscribe(1, [TopicRequest("a/#", qos)]))
+        packets = case(house, qos)
         house.run()
         reader.heard()
-        if at_once:
-            publisher.send(*packets)
-        for packet in () if at_once else packets:
-            publisher.send(packet)
-            house.run()
-        house.run()
+        said = [say(house, publisher, packets, at_once=at_once)]
+        assert said[0]
         session = house.broker.registry.sessions["publisher"]
         queue = house.queues.get("jobs")
-        answers.append((
-            told(publisher.heard()), told(reader.heard()), session.published_records, session.refused_records,
-            queue and queue.backlog.lag_records, house.lost("publisher"),
-        ))  # fmt: skip
+        said.append([session.published_records, session.refused_records, house.lost("publisher"), *session.incoming])
+        said.append([queue and queue.backlog.lag_records])
+        said.append(told(reader.heard()))
+        releases = [encode_ack(6, packet_id) for packet_id in (*IDS[:20], 7, 7, 9_999, *IDS[20:])]
+        said.append(say(house, publisher, releases if qos == 2 else [], at_once=at_once))
+        assert not session.incoming
+        answers.append(said)
     assert answers[0] == answers[1]
-    assert [ack.packet_id for ack in answers[0][0] if isinstance(ack, PubAck)][: len(IDS)]
 
 
 def test_a_run_is_published_and_confirmed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,25 +146,27 @@ def test_a_run_is_published_and_confirmed_as_one(monkeypatch: pytest.MonkeyPatch
     assert (published, answers) == ([COUNT], [4 * COUNT])
 
 
+@pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize(
     "ids", [range(1, 31), [1, 3, 2, 9, 10, 11], [7, 60_000, 8, 7, 9, 1, 1, 41_000], [60_000, 60_001]],
 )  # fmt: skip
-def test_acknowledgements_in_one_read_settle_what_they_settle_one_by_one(ids: list[int]) -> None:
-    left = []
+def test_acknowledgements_in_one_read_do_what_they_do_one_by_one(ids: list[int], qos: int) -> None:
+    answers = []
     for at_once in (True, False):
         house = House(CONFIG)
         reader = Person(house, "reader", encode_connect(Connect(5, "reader", True, receive_max=30)))
         publisher = Person(house, "publisher")
-        reader.send(encode_subscribe(1, [TopicRequest("a/#", 1), TopicRequest("$share/g/a/b", 1)]))
+        reader.send(encode_subscribe(1, [TopicRequest("a/#", qos), TopicRequest("$share/g/a/b", qos)]))
         house.run()
-        publisher.send(*publishes("a/b"))
+        publisher.send(*publishes("a/b", qos))
         house.run()
-        acks = [encode_ack(4, packet_id) for packet_id in ids]
-        for packet in [b"".join(acks)] if at_once else acks:
-            reader.send(packet)
-        house.run()
-        left.append((told(reader.heard()), list(house.broker.registry.sessions["reader"].channel.in_flight)))
-    assert left[0] == left[1]
+        channel, said = house.broker.registry.sessions["reader"].channel, [told(reader.heard())]
+        for kind in (4,) if qos == 1 else (5, 7):
+            said.append(say(house, reader, [encode_ack(kind, packet_id) for packet_id in ids], at_once=at_once))
+            said.append([(known, one.released) for known, one in channel.in_flight.items()])
+        channel.check()
+        answers.append(said)
+    assert answers[0] == answers[1]
 
 
 def test_deliveries_in_a_row_pass_by_ids_in_use_and_begin_again() -> None:

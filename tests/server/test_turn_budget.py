@@ -254,7 +254,7 @@ def mqtt_packets(house: House, packets: bytes) -> tuple[Greedy, bytes]:
         (amqp1_transfers, 10_000),
         (lambda house: amqp_methods(house, *[Queue.Declare(queue="q", passive=True)] * 1000), 8000),
         (lambda house: amqp_methods(house, *[Basic.Get(queue="q")] * 1000), 8000),
-        (lambda house: mqtt_packets(house, b"\x62\2\0\1" * 4000), 8000),
+        (lambda house: mqtt_packets(house, b"\x62\2\0\1" * 16_000), 4000),
         (lambda house: mqtt_packets(house, b"".join(
             encode_publish(f"t/{at % 2}", b"x", qos=1, packet_id=1) for at in range(1000))), 3000),
         (lambda house: mqtt_packets(house, b"".join(

@@ -20,7 +20,7 @@ from headway.core.log.durable.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
 from headway.core.message.topics import matches
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.packets import Connect, DisconnectPacket, Publish, PublishRun, PubRel
+from headway.wire.mqtt.packets import Connect, DisconnectPacket, PubAck, Publish, PublishRun, PubRec, PubRel
 from headway.wire.mqtt.replies import Replies
 
 if TYPE_CHECKING:
@@ -359,7 +359,8 @@ class Client:
             if isinstance(item, PublishRun):
                 world.publish(self, [item.run])
                 if self.stream is not None:
-                    self.write(self.stream.replies.pubacks(item.packet_ids))
+                    kind = PubAck if item.run.qos == 1 else PubRec
+                    self.write(self.stream.replies.acks(kind, item.packet_ids))
                 continue
             assert isinstance(item, Publish)
             if item.expiry_s is not None:

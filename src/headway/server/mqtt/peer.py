@@ -6,6 +6,7 @@ journal has that (core/delivery/frames/exactly_once.py).
 
 from __future__ import annotations
 
+from itertools import groupby
 from math import ceil, inf
 
 import msgspec
@@ -14,7 +15,7 @@ from headway.core.base import ProtocolError, Reason, Refused, format_duration
 from headway.core.consumer import Session, SubscribeRequest, Subscription, SubscriptionOptions, parse_options
 from headway.core.message import BadTopic, Run
 from headway.core.permission import ALL_RIGHTS, Operation
-from headway.core.routing import FULL_QUEUE
+from headway.core.routing import FULL_QUEUE, part_of
 from headway.core.selector import compile_work
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
@@ -25,13 +26,15 @@ from headway.server.peers import OPEN
 from headway.wire.mqtt import packets
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
-from headway.wire.mqtt.packets import NEVER, Item, PubAck, PubAcks, Publish, PublishRun
+from headway.wire.mqtt.packets import NEVER, Ack, AckRun, Item, PubAck, PubComp, Publish, PublishRun, PubRec, PubRel
 from headway.wire.mqtt.primitives import violation
 from headway.wire.mqtt.replies import Replies
+from headway.wire.mqtt.scan import numbers_of
 
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
 OWN_TOPICS = "topics that start with $ are the broker's own"
+ONE_BY_ONE_WORK = 3
 FILTER_SHARE_CHARS = 8
 """So many characters of a filter, which may all be levels, are one unit of work."""
 _RETAIN_HANDLING = ("always", "new", "never")
@@ -77,8 +80,8 @@ class MqttPeer(ClientSide):
         if type(item) is PublishRun:
             self._on_run(item)
             return
-        if type(item) is PubAcks:
-            self.engine.broker.acknowledge_all(self.granted, item.packet_ids)
+        if type(item) is AckRun:
+            self._on_acks(item)
             return
         if type(item) is PubAck:
             self.engine.broker.acknowledge(self.granted, item.packet_id, self.engine.now())
@@ -153,6 +156,9 @@ class MqttPeer(ClientSide):
 
     def _on_run(self, item: PublishRun) -> None:
         session, run = self.granted, item.run
+        if run.qos == 2 and not self._are_new(item.packet_ids):
+            self.budget.begin(self._publish_each(item))
+            return
         rights, text = session.rights, ""
         if run.topic[0] == "$":
             text = OWN_TOPICS
@@ -160,7 +166,7 @@ class MqttPeer(ClientSide):
             text = str(rights.refusal(Operation.PUBLISH, run.topic))
         if text:
             session.refused_records += len(run)
-            self._refuse(item.packet_ids, ReasonCode.NOT_AUTHORIZED, text)
+            self._refuse(run, item.packet_ids, ReasonCode.NOT_AUTHORIZED, text)
             return
         start, work = self._publish_part(item, 0)
         self.budget.left -= work - 1  # the item itself has counted as one
@@ -175,6 +181,20 @@ class MqttPeer(ClientSide):
                 start, work = self._publish_part(item, start)
                 yield work
 
+    def _are_new(self, packet_ids: bytes) -> bool:
+        """Tells whether all of these may begin an exactly-once publish."""
+        numbers, incoming = numbers_of(packet_ids), self.granted.incoming
+        return (len(incoming) + len(numbers) <= self.incoming_max and len(set(numbers)) == len(numbers)
+                and not any(map(incoming.__contains__, numbers)))
+
+    def _publish_each(self, item: PublishRun) -> Steps:
+        """Publishes messages one by one: of some, the ids are in use."""
+        for index, packet_id in enumerate(numbers_of(item.packet_ids)):
+            while self.waits_with(item.run, index):
+                yield 0
+            self._on_publish(Publish(part_of(item.run, index, index + 1), item.run.qos, packet_id))
+            yield ONE_BY_ONE_WORK
+
     def _publish_part(self, item: PublishRun, start: int) -> tuple[int, int]:
         """Publishes messages of a run from ``start`` on, as many as one step takes, and confirms them in one write.
         Returns the index of the first one left, and the work."""
@@ -183,17 +203,22 @@ class MqttPeer(ClientSide):
         )
         ids = item.packet_ids[2 * start : 2 * stop]
         if refused is not None:
-            self._refuse(ids, _PUBLISH_CODES.get(refused.reason, ReasonCode.QUOTA_EXCEEDED), str(refused))
+            self._refuse(part, ids, _PUBLISH_CODES.get(refused.reason, ReasonCode.QUOTA_EXCEEDED), str(refused))
             return stop, work
         self.pace(taken, feeds)
         code = ReasonCode.NO_MATCHING_SUBSCRIBERS if not taken and self.replies.version == 5 else 0
-        self.pending_replies.send(self.replies.pubacks(ids[: 2 * accepted], code), kept=part.journaled)
+        there, kept = ids[: 2 * accepted], part.journaled
+        if part.qos == 2:
+            for packet_id in numbers_of(there):
+                self.engine.broker.keep_packet_id(self.granted, packet_id)
+            kept = kept or self.granted.durable
+        self.pending_replies.send(self.replies.acks(_ANSWERS[part.qos], there, code), kept=kept)
         if accepted < len(part):
-            self._refuse(ids[2 * accepted :], ReasonCode.QUOTA_EXCEEDED, FULL_QUEUE)
+            self._refuse(part, ids[2 * accepted :], ReasonCode.QUOTA_EXCEEDED, FULL_QUEUE)
         return stop, work
 
-    def _refuse(self, packet_ids: bytes, code: int, text: str) -> None:
-        self.pending_replies.send(self.replies.pubacks(packet_ids, code, text), kept=False)
+    def _refuse(self, run: Run, packet_ids: bytes, code: int, text: str) -> None:
+        self.pending_replies.send(self.replies.acks(_ANSWERS[run.qos], packet_ids, code, text), kept=False)
 
     def _on_pubrel(self, item: packets.PubRel) -> None:
         session = self.granted
@@ -204,6 +229,34 @@ class MqttPeer(ClientSide):
         self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.durable)
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
+
+    def _on_acks(self, item: AckRun) -> None:
+        broker, session, kind, ids = self.engine.broker, self.granted, item.kind, item.packet_ids
+        numbers = numbers_of(ids)
+        if kind is PubAck or (kind is PubComp and not session.channel.orphaned_ids):
+            broker.acknowledge_all(session, numbers)
+        elif kind is PubComp:
+            for number in numbers:
+                broker.on_pubcomp(session, number, self.engine.now())
+        elif kind is PubRec:
+            known = [broker.on_pubrec(session, number) for number in numbers]
+            self._answer_all(PubRel, ids, known)
+        else:
+            known = []
+            for number in numbers:
+                known.append(number in session.incoming)
+                broker.free_packet_id(session, number)
+            self._answer_all(PubComp, ids, known)
+
+    def _answer_all(self, kind: type[Ack], packet_ids: bytes, known: list[bool]) -> None:
+        """Answers the steps of handshakes that came at once, some of which may be of ids that are not known."""
+        start = 0
+        for is_known, some in groupby(known if self.replies.version == 5 else [True] * len(known)):
+            stop = start + 2 * len(list(some))
+            code = 0 if is_known else ReasonCode.PACKET_ID_NOT_FOUND
+            answers = self.replies.acks(kind, packet_ids[start:stop], code)
+            self.pending_replies.send(answers, kept=self.granted.durable)
+            start = stop
 
     def _on_pubrec(self, item: packets.PubRec) -> None:
         broker, session = self.engine.broker, self.granted
@@ -272,6 +325,8 @@ def _options(packet: packets.Subscribe) -> SubscriptionOptions | Refused:
         return error
 
 
+_ANSWERS: dict[int, type[Ack]] = {1: PubAck, 2: PubRec}
+"""The answers to publishes, by QoS."""
 _PUBLISH_CODES = {
     Reason.NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
     Reason.MALFORMED: ReasonCode.PAYLOAD_FORMAT_INVALID,

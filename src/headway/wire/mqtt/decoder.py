@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import unpack
 from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
@@ -20,7 +19,18 @@ from headway.wire.columns import pieces_work, same_frames
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, PubAcks, Publish, PublishRun
+from headway.wire.mqtt.packets import (
+    PACKET_NAMES,
+    AckRun,
+    Item,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PublishRun,
+    PubRec,
+    PubRel,
+)
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties, read_user
 from headway.wire.mqtt.scan import extend_run, packet_ids, read_length
@@ -36,24 +46,25 @@ ANSWERED_WORK, PACKET_WORK = 2, 1
 that is neither a publish nor a PUBACK."""
 ANSWERS_A_UNIT = 8
 """One unit for so many messages of a run that are answered at once, or are acknowledged."""
+HANDSHAKES_A_UNIT = 4
+"""One for so many of a run at QoS 2, or steps of its handshake."""
 ACKS_MAX = 1024
-_PUBACK = b"\x40\x02"
 SHARE_BYTES, USERS_A_UNIT = 32, 6
 """One more unit for so many bytes of a packet that is not small, or for so many user properties."""
 RECEIPT = "receipt"
 """The user property that asks for a receipt."""
 
-CONFIRMED = 0x32
-"""The first byte of a PUBLISH at QoS 1 that is neither a duplicate nor to be retained."""
+CONFIRMED = (0x32, 0x34)
+"""The first bytes of PUBLISH at QoS 1 and 2 that is neither a duplicate nor to be retained."""
 
 # First bytes: PUBLISH with QoS 0-2 (DUP only from QoS 1), and each other type with the flags it must have.
 _PUBLISH = frozenset({0x30, 0x31, *range(0x32, 0x36), *range(0x3A, 0x3E)})
-_ACKS = frozenset({0x40, 0x50, 0x62, 0x70})
+_ACKS: dict[int, type[PubAck | PubRec | PubRel | PubComp]] = {0x40: PubAck, 0x50: PubRec, 0x62: PubRel, 0x70: PubComp}
 _FIRST_BYTES = {
     ("server", False): frozenset({0x10}),
-    ("server", True): _PUBLISH | _ACKS | {0x82, 0xA2, 0xC0, 0xE0},
+    ("server", True): _PUBLISH | _ACKS.keys() | {0x82, 0xA2, 0xC0, 0xE0},
     ("client", False): frozenset({0x20}),
-    ("client", True): _PUBLISH | _ACKS | {0x90, 0xB0, 0xD0},
+    ("client", True): _PUBLISH | _ACKS.keys() | {0x90, 0xB0, 0xD0},
 }
 _FIRST_BYTES_5 = {
     ("server", False): _FIRST_BYTES["server", False],
@@ -124,14 +135,15 @@ class MqttDecoder(Decoder[Item]):
                 if first & 0xF0 == 0x30:
                     pos = self._publish(data, pos, body, end, items)
                     continue
-                if first == 0x40 and length == 2:
+                if length == 2 and first in _ACKS:
                     packet_id = data[body] << 8 | data[body + 1]
                     if not packet_id:
                         raise violation("has the packet id 0")
-                    if data[end : end + 2] == _PUBACK and self._role == "server":
+                    if data[end : end + 2] == data[pos : pos + 2] and self._role == "server":
                         pos += self._acks(data[pos : pos + 4 * ACKS_MAX], items)
                         continue
-                    items.append(PubAck(packet_id))
+                    items.append(_ACKS[first](packet_id))
+                    self.extra_work += PACKET_WORK * (first != 0x40)
                 elif first == 0x10:
                     items.append(self._connect(MqttReader(data, body, end)))
                 else:
@@ -217,10 +229,10 @@ class MqttDecoder(Decoder[Item]):
         topic = read_topic(topic_raw) if alias is None else self._resolve(topic_raw, alias)
         retain = bool(first & 1)
         receipt = _receipt_request(properties) if properties.user and self._role == "server" else None
-        if first == CONFIRMED and fields is _NO_FIELDS and properties is NO_PROPERTIES and self._role == "server":
+        if first in CONFIRMED and fields is _NO_FIELDS and properties is NO_PROPERTIES and self._role == "server":
             stop, ends, bodies = extend_run(data, start, body, pos, end, self.packet_bytes_max, id_at)
             if len(ends) > 1:
-                return start + self._confirmed_run(topic, data[start:stop], ends, bodies, pos - id_at, items)
+                return start + self._confirmed_run(topic, data[start:stop], ends, bodies, pos - id_at, qos, items)
         if qos:
             run = Run(topic, data[pos:end], [end - pos], [0], None, qos, retain, properties)
             run.receipt = receipt
@@ -250,7 +262,7 @@ class MqttDecoder(Decoder[Item]):
         return stop
 
     def _confirmed_run(self, topic: str, data: bytes, ends: Sequence[int], bodies: Sequence[int], lead_bytes: int,
-                       items: list[Item]) -> int:
+                       qos: int, items: list[Item]) -> int:
         """Adds a run of messages whose packet ids come so many bytes before their payloads. Returns its end, which is
         before the first packet id that is 0: that message is parsed again."""
         ids = packet_ids(data, bodies, lead_bytes)
@@ -258,18 +270,20 @@ class MqttDecoder(Decoder[Item]):
         if count < len(ends):
             ends, bodies = ends[:count], bodies[:count]
             data = data[: ends[-1]]
-        items.append(PublishRun(Run(topic, data, ends, bodies, None, 1), ids))
+        items.append(PublishRun(Run(topic, data, ends, bodies, None, qos), ids))
         self.packets += count
-        self.extra_work += pieces_work(ends) + count // ANSWERS_A_UNIT
+        self.extra_work += pieces_work(ends) + count // (ANSWERS_A_UNIT if qos == 1 else HANDSHAKES_A_UNIT)
         return len(data)
 
     def _acks(self, data: bytes, items: list[Item]) -> int:
-        """Adds the PUBACKs that ``data`` begins with, of which the first has no packet id 0. Returns their end."""
-        ids = packet_ids(data, range(4, same_frames(data, _PUBACK, 4, 4) + 1, 4), 2)
+        """Adds the acknowledgements that ``data`` begins with, of which the first has no packet id 0. Returns their
+        end."""
+        kind = _ACKS[data[0]]
+        ids = packet_ids(data, range(4, same_frames(data, data[:2], 4, 4) + 1, 4), 2)
         count = len(ids) // 2
-        items.append(PubAcks(unpack(f">{count}H", ids)))
+        items.append(AckRun(kind, ids))
         self.packets += count
-        self.extra_work += count // ANSWERS_A_UNIT
+        self.extra_work += count // (ANSWERS_A_UNIT if kind is PubAck else HANDSHAKES_A_UNIT)
         return 4 * count
 
     def _properties(self, data: bytes, pos: int, end: int) -> tuple[Fields, Properties, int]:

@@ -71,8 +71,8 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 class PublishRun(msgspec.Struct, frozen=True):
-    """Consecutive messages at QoS 1 of one topic, without properties and not to be retained, as a server reads them.
-    ``packet_ids``: two bytes for each."""
+    """Consecutive messages of one topic at QoS 1, or at QoS 2, without properties and not to be retained, as a server
+    reads them. ``packet_ids``: two bytes for each."""
 
     run: Run
     packet_ids: bytes
@@ -89,10 +89,12 @@ class PubRel(Ack, frozen=True, gc=False): ...
 class PubComp(Ack, frozen=True, gc=False): ...
 
 
-class PubAcks(msgspec.Struct, frozen=True, gc=False):
-    """Consecutive PUBACKs without more than their packet ids, as a server reads them."""
+class AckRun(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive acknowledgements of one kind, without more than their packet ids, as a server reads them."""
 
-    packet_ids: tuple[int, ...]
+    kind: type[Ack]
+    packet_ids: bytes
+    """Two bytes for each."""
 
 
 class TopicRequest(msgspec.Struct, frozen=True, gc=False):
@@ -168,7 +170,7 @@ class PingResp(msgspec.Struct, frozen=True, gc=False):
 
 
 Packet = (
-    Connect | Publish | PublishRun | Ack | PubAcks | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth
+    Connect | Publish | PublishRun | Ack | AckRun | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth
     | ConnAck | SubAck | UnsubAck | PingResp
 )
 Item = Run | Packet

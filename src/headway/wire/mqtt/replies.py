@@ -9,19 +9,21 @@ result is empty.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import unpack
 
 from headway.core.base import ProtocolError, Reason
 from headway.wire.mqtt.codes import SERVER_DISCONNECT_CODES, ReasonCode, connack_code, connack_code_3_1_1, find_code
-from headway.wire.mqtt.packets import Connect
+from headway.wire.mqtt.packets import Ack, Connect, PubAck, PubComp, PubRec, PubRel
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame
 from headway.wire.mqtt.properties import Fields, UserProperties, write_properties
+from headway.wire.mqtt.scan import numbers_of
 
 _DISPENSABLE = ("user", "reason_string", "response_info", "topic_alias_max", "max_packet_bytes", "receive_max")
 """Properties left out of a packet that is too long, in this order. The last ones are the broker's limits, which are not
 enforced on a client that was not told of them."""
 _REASON_CHARACTERS_MAX = 8192
 """So that a reason string has less than the 65,535 bytes of an MQTT string, whatever its characters."""
+
+ACK_BYTES: dict[type[Ack], int] = {PubAck: 0x40, PubRec: 0x50, PubRel: 0x62, PubComp: 0x70}
 
 
 class Replies:
@@ -54,12 +56,11 @@ class Replies:
     def puback(self, packet_id: int, code: int = 0, reason: str = "", user: UserProperties = ()) -> bytes:
         return self._ack(0x40, packet_id, code, reason, user)
 
-    def pubacks(self, packet_ids: bytes, code: int = 0, reason: str = "") -> bytes:
-        """Confirms, or refuses, several messages at once; ``packet_ids``: two bytes for each."""
+    def acks(self, kind: type[Ack], packet_ids: bytes, code: int = 0, reason: str = "") -> bytes:
+        """Encodes an acknowledgement of this kind for each packet id; ``packet_ids``: two bytes for each."""
         if reason:
-            numbers = unpack(f">{len(packet_ids) // 2}H", packet_ids)
-            return b"".join([self.puback(number, code, reason) for number in numbers])
-        first = self.puback(0, code)
+            return b"".join([self._ack(ACK_BYTES[kind], each, code, reason, ()) for each in numbers_of(packet_ids)])
+        first = self._ack(ACK_BYTES[kind], 0, code, "", ())
         size = len(first)
         frames = bytearray(first * (len(packet_ids) // 2))
         frames[2::size], frames[3::size] = packet_ids[::2], packet_ids[1::2]

@@ -13,6 +13,7 @@ positions are a range. The length is decoded only where the size changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import unpack
 
 from headway.wire.columns import PIECES_MAX, same_column, same_frames
 
@@ -94,6 +95,10 @@ def packet_ids(data: bytes, bodies: Sequence[int], lead_bytes: int) -> bytes:
     ids = bytearray(2 * len(high))
     ids[::2], ids[1::2] = high, low
     return bytes(ids)
+
+
+def numbers_of(packet_ids: bytes) -> tuple[int, ...]:
+    return unpack(f">{len(packet_ids) // 2}H", packet_ids)
 
 
 def read_length(data: bytes, pos: int, n: int) -> tuple[int, int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +146,24 @@ def test_broker_runs_from_another_source_folder(tmp_path: Path) -> None:
         compare.one_round(Compared(QOS1), tmp_path, 0.1, Compared(rows(True)[-1]), 0)
     with start(Headway()) as running:
         assert Headway().env(running.instance) is None
+
+
+def test_each_is_the_one_that_is_measured_twice_in_a_row_in_every_second_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    one, starts = Compared(QOS1), Compared(rows(True)[-1])
+
+    def measure(broker: SimpleNamespace, *_: object) -> dict[str, Any]:
+        measured.append(broker.name)
+        return figures(float(len(measured)))
+
+    monkeypatch.setattr(compare, "start", lambda peer: nullcontext(
+        SimpleNamespace(name="this" if peer.source is None else "other", start_s=1.0)))
+    monkeypatch.setitem(compare.WORKLOADS, QOS1.workload, SimpleNamespace(run=measure))
+    for number in range(2):
+        compare.one_round(one, Path("other"), 0.1, starts, number)
+    assert measured[2:6] == ["other", "this", "this", "other"]
+    assert measured[8:] == ["this", "other", "other", "this"]
+    assert [[ours["acknowledged_per_s"] for ours in pair] for pair in one.pairs] == [[3, 4], [6, 5], [10, 9], [11, 12]]
 
 
 @pytest.mark.parametrize(

@@ -257,10 +257,11 @@ def mqtt_packets(house: House, packets: bytes) -> tuple[Greedy, bytes]:
         (lambda house: mqtt_packets(house, b"\x62\2\0\1" * 16_000), 4000),
         (lambda house: mqtt_packets(house, b"".join(
             encode_publish(f"t/{at % 2}", b"x", qos=1, packet_id=1) for at in range(1000))), 3000),
+        (lambda house: mqtt_packets(house, encode_publish("$t", b"", qos=1, packet_id=1) * 10_000), 10_000),
         (lambda house: mqtt_packets(house, b"".join(
             encode_publish("t", b"x" * (at % 2)) for at in range(10_000))), 5000),
         (lambda house: mqtt_packets(house, encode_publish("keyed/t", b'{"id":1}') * 5000), 8192),
-    ], ids=["transfers", "passive declares", "gets", "PUBREL", "QoS 1", "sizes", "keys"],
+    ], ids=["transfers", "passive declares", "gets", "PUBREL", "QoS 1", "refused", "sizes", "keys"],
 )  # fmt: skip
 def test_what_takes_longer_counts_as_more(asked: Callable[[House], tuple[Greedy, bytes]], work: int) -> None:
     """Small commands that a client may say by the thousand: to read them and to carry them out both count."""

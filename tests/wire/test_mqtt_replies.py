@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+from struct import pack
+
 import pytest
 from tests.wire.mqtt_table import open_decoder, raw
 
 from headway.core.base.errors import ProtocolError, Reason
 from headway.wire.mqtt.codes import CONNACK_CODES, SERVER_DISCONNECT_CODES, ReasonCode, find_code
-from headway.wire.mqtt.packets import Auth, Connect, DisconnectPacket, SubAck, UnsubAck
+from headway.wire.mqtt.packets import Auth, Connect, DisconnectPacket, PubAck, PubComp, PubRec, PubRel, SubAck, UnsubAck
 from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
 
@@ -53,6 +56,17 @@ USER = (("k", "v"),)
 )
 def test_bytes(version, call, expected):
     assert call(Replies(version)) == expected
+
+
+@pytest.mark.parametrize("kind", [PubAck, PubRec, PubRel, PubComp])
+@pytest.mark.parametrize("most", [3, 4, 5, 20, None])
+def test_many_at_once_are_what_they_are_one_by_one(kind, most):
+    ids = [1, 255, 256, 65_535, 7]
+    for version, code, reason, wants in product((4, 5), (0, 0x10, 0x92), ("", "no"), (False, True)):
+        replies = Replies(version, most, wants)
+        one = getattr(replies, kind.__name__.lower())
+        singles = b"".join(one(number, code, reason) for number in ids)
+        assert replies.acks(kind, pack(">5H", *ids), code, reason) == singles
 
 
 def test_a_client_reads_them_back():

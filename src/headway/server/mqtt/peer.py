@@ -218,6 +218,7 @@ class MqttPeer(ClientSide):
         return stop, work
 
     def _refuse(self, run: Run, packet_ids: bytes, code: int, text: str) -> None:
+        self.budget.left -= len(packet_ids) // 2  # each is told why
         self.pending_replies.send(self.replies.acks(_ANSWERS[run.qos], packet_ids, code, text), kept=False)
 
     def _on_pubrel(self, item: packets.PubRel) -> None:

@@ -48,7 +48,8 @@ ANSWERS_A_UNIT = 8
 """One unit for so many messages of a run that are answered at once, or are acknowledged."""
 HANDSHAKES_A_UNIT = 4
 """One for so many of a run at QoS 2, or steps of its handshake."""
-ACKS_MAX = 1024
+TOGETHER_MAX = 1024
+"""So many messages that are answered, or acknowledgements, are one item."""
 SHARE_BYTES, USERS_A_UNIT = 32, 6
 """One more unit for so many bytes of a packet that is not small, or for so many user properties."""
 RECEIPT = "receipt"
@@ -140,7 +141,7 @@ class MqttDecoder(Decoder[Item]):
                     if not packet_id:
                         raise violation("has the packet id 0")
                     if data[end : end + 2] == data[pos : pos + 2] and self._role == "server":
-                        pos += self._acks(data[pos : pos + 4 * ACKS_MAX], items)
+                        pos += self._acks(data[pos : pos + 4 * TOGETHER_MAX], items)
                         continue
                     items.append(_ACKS[first](packet_id))
                     self.extra_work += PACKET_WORK * (first != 0x40)
@@ -264,8 +265,8 @@ class MqttDecoder(Decoder[Item]):
     def _confirmed_run(self, topic: str, data: bytes, ends: Sequence[int], bodies: Sequence[int], lead_bytes: int,
                        qos: int, items: list[Item]) -> int:
         """Adds a run of messages whose packet ids come so many bytes before their payloads. Returns its end, which is
-        before the first packet id that is 0: that message is parsed again."""
-        ids = packet_ids(data, bodies, lead_bytes)
+        before the first packet id that is 0, and after ``TOGETHER_MAX`` messages: what is left is parsed again."""
+        ids = packet_ids(data, bodies[:TOGETHER_MAX], lead_bytes)
         count = len(ids) // 2
         if count < len(ends):
             ends, bodies = ends[:count], bodies[:count]

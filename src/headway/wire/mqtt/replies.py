@@ -61,6 +61,8 @@ class Replies:
         if reason:
             return b"".join([self._ack(ACK_BYTES[kind], each, code, reason, ()) for each in numbers_of(packet_ids)])
         first = self._ack(ACK_BYTES[kind], 0, code, "", ())
+        if not first:  # it is longer than the client allows
+            return b""
         size = len(first)
         frames = bytearray(first * (len(packet_ids) // 2))
         frames[2::size], frames[3::size] = packet_ids[::2], packet_ids[1::2]

@@ -48,9 +48,10 @@ class MqttActor(Actor):
 
     def work(self) -> None:
         self.release()
-        room = self.window - len(self.unconfirmed) - len(self.releasing)
+        room, rng = self.window - len(self.unconfirmed) - len(self.releasing), self.world.rng
+        topics = [rng.choice(self.topics)] if rng.random() < 0.5 else self.topics  # those of one topic may be a run
         for _ in range(self.burst(room)):
-            self.publish(self.world.rng.choice(self.topics), self.qos)
+            self.publish(rng.choice(topics), self.qos)
 
     def release(self) -> None:
         for number in self.to_release:

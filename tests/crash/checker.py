@@ -12,7 +12,7 @@ What is demanded, of every box (a durable queue, or a durable subscription; see 
   so there is one of each record at most. Not while a client has it that is still connected and has not given it
   back, not as new if it was delivered since the broker began; so all that doubles records is a connection that ends, a
   client that returns them, and a kill before a settlement was certain. (Who is cut off by the broker learns of it
-  later than others are given what it has.)
+  later than others are given what it has, and may read its own last deliveries later, too.)
 - *Nothing appears* that was not published to this box; that was put off in a transaction whose commit was not asked
   for; that was published as transient, before the broker began; or that is not byte for byte what was published.
 - *Order.* What a connection is given of one publisher's connection and as new goes up; who has a box to himself is
@@ -76,7 +76,7 @@ class Record:
 class Fate:
     """Of a record in a box."""
 
-    __slots__ = ("by", "certain", "conn", "dead", "delivered", "died", "life", "settled")
+    __slots__ = ("again", "by", "certain", "conn", "dead", "delivered", "died", "life", "settled")
 
     def __init__(self) -> None:
         self.delivered = 0
@@ -86,6 +86,8 @@ class Fate:
         """Who has it; 0: nobody that is connected."""
         self.by = 0
         """To whom it was delivered last."""
+        self.again = False
+        """It was marked as delivered again then."""
         self.settled = False
         """A client said so."""
         self.certain = False
@@ -242,24 +244,29 @@ class Checker:
             self._say(f"{box} delivered {name}, a transient record of life {record.life}")
         if fate.certain:
             self._say(f"{box} delivered {name} again ({_shown(event)}), which was certainly settled")
+        read_late = fate.conn and fate.again and not event.again  # it was given it before who has it now
         if fate.conn:
-            self._doubt(fate, f"{box} delivered {name} to connection {number}, and connection {fate.conn} has it")
+            text = f"{box} delivered {name} to connection {number}, and connection {fate.conn} has it"
+            self._doubt(number if read_late else fate.by, text)
         elif (fate.delivered and fate.life == self.life and not event.again and box not in self._unordered
               and not self._unmarked(event)):  # fmt: skip
-            self._doubt(fate, f"{box} delivered {name} as new, for the second time in this life")
+            self._doubt(fate.by, f"{box} delivered {name} as new, for the second time in this life")
         self._order(event, fate)
         fate.delivered += 1
+        if read_late:
+            return
+        fate.again = event.again
         fate.by = number
         fate.life = self.life
         fate.settled, fate.dead = False, ""
         fate.conn = number
         self._conns[number].holds.append(fate)
 
-    def _doubt(self, fate: Fate, text: str) -> None:
-        """It is wrong, unless who had the record was cut off."""
-        if fate.by:
-            self._conns[fate.by].doubts.append(text)
-            self._doubted[fate.by] = None
+    def _doubt(self, number: int, text: str) -> None:
+        """It is wrong, unless this connection, which had the record, was cut off. 0: nobody had it."""
+        if number:
+            self._conns[number].doubts.append(text)
+            self._doubted[number] = None
         else:
             self._say(text)
 
@@ -281,13 +288,13 @@ class Checker:
         if not event.again:
             last = self._fresh.get(key, -1)
             if self._behind(event.record, publisher, last) and not self._unmarked(event):
-                self._doubt(fate, f"{event.box} delivered {event.record} as new behind {publisher}:{last}")
+                self._doubt(fate.by, f"{event.box} delivered {event.record} as new behind {publisher}:{last}")
             self._fresh[key] = max(number, last)
         if event.alone:
             if self._behind(event.record, publisher, self._any.get(key, -1)):
                 text = f"{event.box} delivered {event.record} ({_shown(event)}) behind {publisher}:{self._any[key]}"
                 if fate.life == self.life:
-                    self._doubt(fate, text)  # who had it may have gone unnoticed: it publishes, too, and is not read
+                    self._doubt(fate.by, text)  # who had it may have gone unnoticed: it publishes, too, and is not read
                 else:
                     self._say(text)
             self._any[key] = number

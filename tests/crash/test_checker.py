@@ -50,6 +50,9 @@ RIGHT: dict[str, list[Event]] = {
         sent(A), sent(B), Confirmed(B), given(A), given(B, 3, alone=False), given(A, 3, alone=False), Cut(2), Closed(2),
         done(A, 3), done(B, 3),
     ],
+    "delivered to who was cut off, and read late": [
+        sent(A), Confirmed(A), given(A, again=True, alone=False), given(A, 3, alone=False), Cut(3), Closed(3), done(A),
+    ],
     "late, from who was cut off": [
         sent(A), sent(B), Confirmed(B), given(A), Cut(2), Closed(2), given(B, 3), given(A, 3, again=True), done(A, 3),
         done(B, 3),
@@ -77,6 +80,12 @@ WRONG: dict[str, tuple[list[Event], str]] = {
         "certainly settled",
     ),
     "to two at once": ([sent(A), Confirmed(A), given(A), given(A, 3, again=True), done(A, 3)], "has it"),
+    "to two at once, and neither was cut off": (
+        [sent(A), Confirmed(A), given(A, again=True), given(A, 3), Cut(4), done(A)], "connection 2 has it",
+    ),
+    "to two at once, and the first was cut off, which read it before": (
+        [sent(A), Confirmed(A), given(A, again=True), given(A, 3), Cut(2), done(A)], "connection 2 has it",
+    ),
     "as new twice": ([sent(A), Confirmed(A), given(A), Closed(2), given(A, 3), done(A, 3)], "as new"),
     "to two at once, and a third was cut off": (
         [sent(A), Confirmed(A), given(A), Cut(4), given(A, 3), done(A, 3)], "connection 2 has it",

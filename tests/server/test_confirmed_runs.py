@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bench.wires.packets import encode_ack, encode_connect, encode_publish, encode_subscribe
+from bench.wires.packets import connect, encode_ack, encode_connect, encode_publish, encode_subscribe
 from pamqp.commands import Queue
 from tests.server.amqp_stage import Client, House
 from tests.server.test_turn_budget import Person
@@ -22,7 +22,7 @@ CONFIG = """
 url = "mqtt://127.0.0.1:0"
 allow_anonymous = true
 [[permission]]
-publish = ["a/#", "t/#", "jobs"]
+publish = ["a/#", "t/#", "jobs", "$queue/#"]
 subscribe = ["#", "$queue/#", "$exchange/#"]
 declare = ["$queue/#", "$exchange/#"]
 """
@@ -63,7 +63,7 @@ def queue_of(arguments: dict[str, Any]) -> Case:
     def made(house: House, qos: int) -> list[bytes]:
         owner = Client(house)
         owner.declare("jobs", arguments)
-        owner.say(Queue.Bind(0, "jobs", "amq.topic", "jobs"))
+        assert owner.say(Queue.Bind(0, "jobs", "amq.topic", "jobs")) == ["1 Queue.BindOk"]
         return publishes("jobs", qos)
 
     return made
@@ -191,3 +191,22 @@ def test_deliveries_in_a_row_pass_by_ids_in_use_and_begin_again() -> None:
     reader.send(*(encode_ack(4, packet_id) for packet_id in ids))
     house.run()
     assert not channel.in_flight
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_a_queue_refuses_is_counted_record_by_record(
+    version: int, qos: int, caplog: pytest.LogCaptureFixture, *, at_once: bool
+) -> None:
+    house = House(CONFIG)
+    publisher = Person(house, "publisher", connect("publisher", version), version)
+    queue_of({"x-max-length": 7, "x-overflow": "reject-publish"})(house, qos)
+    ids = IDS if qos else [0] * COUNT
+    packets = [encode_publish("jobs", b"x", version=version, qos=qos, packet_id=packet_id) for packet_id in ids]
+    heard = say(house, publisher, packets, at_once=at_once)
+    assert house.queues["jobs"].backlog.lag_records == 7
+    session = house.broker.registry.sessions["publisher"]
+    assert (session.published_records, session.refused_records) == (COUNT, COUNT - 7)
+    assert len(heard) == (COUNT if qos else 0)
+    assert ("cannot tell it" in caplog.text) == (qos > 0 and version == 4)

@@ -17,7 +17,7 @@ from headway.server.config import TlsContext
 from headway.server.http import HttpListener
 from headway.server.listener import Listener
 from headway.server.transport import Handshakes
-from headway.server.transport.acceptor import ACCEPTS_PER_TURN, RETRY_S
+from headway.server.transport.acceptor import ACCEPTS_LEAST, ACCEPTS_PER_TURN, RETRY_S
 
 OF_ONE = (errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
 """A connection was lost, or kept out, before it was accepted."""
@@ -132,3 +132,19 @@ def test_one_turn_accepts_some_however_many_come(listen: Listen) -> None:
     listen(house, door)
     house.pretended.once()
     assert door.asked <= ACCEPTS_PER_TURN
+
+
+def test_all_listeners_together_accept_some_in_a_turn_and_each_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, doors = House(), [Door(*[0] * 1000, errno.EAGAIN) for _ in range(5)]
+    for door in doors:
+        monkeypatch.setattr("headway.server.listener.bound", lambda *_, door=door: door)
+        Plain(house, "amqp", house.settings.listeners["amqp"]).open()
+    before = [0] * 5
+    for _ in range(10):
+        house.pretended.once()
+        now = [door.asked for door in doors]
+        of_this_turn = [after - asked for after, asked in zip(now, before, strict=True)]
+        assert sum(of_this_turn) <= ACCEPTS_PER_TURN + 5 * ACCEPTS_LEAST
+        before = now
+    assert min(before) >= 5 * ACCEPTS_LEAST
+    assert sum(before) >= 5 * ACCEPTS_PER_TURN

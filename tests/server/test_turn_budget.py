@@ -52,7 +52,7 @@ READ = 1 << 22
 class Person:
     """An MQTT client."""
 
-    def __init__(self, house: House, name: str, opening: bytes = b"") -> None:
+    def __init__(self, house: House, name: str, opening: bytes = b"", version: int = 5) -> None:
         self.sock = Socket()
         pool = house.broker.registry.pool_of("mqtt")
         stream = PlainStream(self.sock)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ class Person:
         house.connections.add(self.connection, inf)  # nobody sweeps
         self.connection.start(MqttPeer(house, self.connection, house.settings.listeners["mqtt"]))
         self.connection.read_bytes = READ
-        self._decoder = MqttDecoder(role="client", version=5)
+        self._decoder = MqttDecoder(role="client", version=version)
         self._read = 0
         self.send(opening or connect(name))
         house.run()

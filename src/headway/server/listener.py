@@ -62,7 +62,8 @@ class Listener:
         """The address, with the port that was free where the config asks for any."""
         self._files_max = descriptors_for_clients()
         self._acceptor = Acceptor(
-            sock, engine.loop, engine.pulse, self.url, self._welcome, self._files_max, self._free_descriptor
+            sock, engine.loop, engine.pulse, self.url, self._welcome, engine.accepting, self._files_max,
+            self._free_descriptor,
         )
         engine.readiness.ask(self.trouble)
 

@@ -62,7 +62,7 @@ from headway.server.logins import Logins
 from headway.server.loop import Pulse, Repeating
 from headway.server.progress import Glances, PeerSockets, PieceBudget, RoomLooks
 from headway.server.traces import open_traces
-from headway.server.transport import Handshakes
+from headway.server.transport import AcceptShare, Handshakes
 
 log = logging.getLogger("headway")
 
@@ -96,6 +96,8 @@ class Engine:
         self.reassembly = {pool: Reassembly(pool) for pool in pools}
         self.strangers = {pool: Reassembly(pool, strangers=True) for pool in pools}
         self.pulse = Pulse()
+        self.accepting = AcceptShare(loop)
+        """What all listeners of clients accept in a turn."""
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances

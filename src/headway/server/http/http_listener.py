@@ -14,7 +14,7 @@ from headway.core.base import Reason
 from headway.server.config import TlsContext
 from headway.server.http.stream_transport import StreamTransport
 from headway.server.loop import Pulse
-from headway.server.transport import Acceptor, ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
+from headway.server.transport import Acceptor, AcceptShare, ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
 
 log = logging.getLogger("headway")
 
@@ -43,7 +43,8 @@ class HttpListener:
         host, port = sock.getsockname()[:2]
         scheme = "http" if tls is None else "https"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        self._acceptor = Acceptor(sock, self.loop, pulse, self.url, self._welcome, a_turn=ACCEPTS_A_TURN)
+        share = AcceptShare(self.loop, ACCEPTS_A_TURN)
+        self._acceptor = Acceptor(sock, self.loop, pulse, self.url, self._welcome, share)
         self._acceptor.open(BACKLOG)
 
     def close(self) -> None:

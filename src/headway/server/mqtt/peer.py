@@ -144,6 +144,7 @@ class MqttPeer(ClientSide):
                 self.pace(taken, feeds)
             else:
                 code, text = _PUBLISH_CODES.get(refused.reason, ReasonCode.QUOTA_EXCEEDED), str(refused)
+                self._tell_operators(code, text)
         if not code and not taken and self.replies.version == 5:
             code = ReasonCode.NO_MATCHING_SUBSCRIBERS
         if item.qos == 1:
@@ -165,7 +166,6 @@ class MqttPeer(ClientSide):
         elif rights is not ALL_RIGHTS and not rights.may_publish(run.topic, len(run)):
             text = str(rights.refusal(Operation.PUBLISH, run.topic))
         if text:
-            session.refused_records += len(run)
             self._refuse(run, item.packet_ids, ReasonCode.NOT_AUTHORIZED, text)
             return
         start, work = self._publish_part(item, 0)
@@ -218,7 +218,10 @@ class MqttPeer(ClientSide):
         return stop, work
 
     def _refuse(self, run: Run, packet_ids: bytes, code: int, text: str) -> None:
-        self.budget.left -= len(packet_ids) // 2  # each is told why
+        count = len(packet_ids) // 2
+        self.budget.left -= count  # each is told why
+        self.granted.refused_records += count
+        self._tell_operators(code, text)
         self.pending_replies.send(self.replies.acks(_ANSWERS[run.qos], packet_ids, code, text), kept=False)
 
     def _on_pubrel(self, item: packets.PubRel) -> None:
@@ -230,6 +233,11 @@ class MqttPeer(ClientSide):
         self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.durable)
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
+
+    def _tell_operators(self, code: int, text: str) -> None:
+        """Logs a refusal for want of room that a client of 3.1.1 cannot be told: it is acknowledged and dropped."""
+        if code == ReasonCode.QUOTA_EXCEEDED and self.replies.version == 4:
+            self.engine.limited(self.granted, f"{text} (MQTT 3.1.1 cannot tell it; refused_records counts them)")
 
     def _on_acks(self, item: AckRun) -> None:
         broker, session, kind, ids = self.engine.broker, self.granted, item.kind, item.packet_ids

@@ -53,8 +53,6 @@ LOOKS = 4
 """Looks at whether a heartbeat is due, in the time between two that the client was promised."""
 
 Item = TypeVar("Item")
-COUNTED = frozenset({Reason.NOT_AUTHORIZED, Reason.MALFORMED, Reason.NOT_FOUND})
-"""The reasons of refusals that the core counts, one by one."""
 
 
 class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
@@ -315,8 +313,6 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         budget.left -= work
         if refused is None:
             self.pace(taken // count, feeds)
-        elif refused.reason not in COUNTED:
-            session.refused_records += 1  # there is no reply; the client's counters show it
         if rest is None:
             return count
         items[at + count - 1] = rest

@@ -1,6 +1,6 @@
 """Byte streams between connections and their kernel sockets, plain and with TLS."""
 
-from headway.server.transport.acceptor import NO_FILES_LEFT, Acceptor
+from headway.server.transport.acceptor import NO_FILES_LEFT, Acceptor, AcceptShare
 from headway.server.transport.byte_stream import (
     Buffer,
     ByteStream,
@@ -17,6 +17,7 @@ from headway.server.transport.tls_stream import TlsStream
 from headway.server.transport.tls_words import is_tls, unwanted_tls
 
 __all__ = [
-    "Acceptor", "bound", "Buffer", "ByteStream", "first_bytes", "Handshakes", "is_tls", "lost", "NO_FILES_LEFT",
-    "Opening", "PlainStream", "StreamError", "TlsHandshake", "TlsStream", "unwanted_tls", "with_options",
+    "Acceptor", "AcceptShare", "bound", "Buffer", "ByteStream", "first_bytes", "Handshakes", "is_tls", "lost",
+    "NO_FILES_LEFT", "Opening", "PlainStream", "StreamError", "TlsHandshake", "TlsStream", "unwanted_tls",
+    "with_options",
 ]

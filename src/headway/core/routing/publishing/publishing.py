@@ -115,8 +115,11 @@ class Publishing:
         return PublishedRuns(done, taken, work, refused, rest, feeds)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
-        """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
+        """Publishes a run. Returns how many lanes and states took it, and the last refusal. Records that are refused
+        count in the session, for not every client can be told."""
         if (refused := self._refusal(run, route, now)) is not None:
+            if session is not None:
+                session.refused_records += len(run.ends)
             return 0, refused
         whole, refused = self._whole(session, run, route, now)
         if whole is None:
@@ -128,9 +131,13 @@ class Publishing:
                 self._registry.ledger.retained_changed(whole.topic)
             except Refused as error:
                 refused = error
+                if session is not None:
+                    session.refused_records += 1
         taken, accepted = self._take(session, whole, first, route, now)
         if accepted < len(whole.ends):
             refused = Refused(Reason.QUEUE_LENGTH, FULL_QUEUE)
+            if session is not None:
+                session.refused_records += len(whole.ends) - accepted
         run.journaled = whole.journaled
         return taken, refused
 

@@ -97,7 +97,7 @@ class Engine:
         self.strangers = {pool: Reassembly(pool, strangers=True) for pool in pools}
         self.pulse = Pulse()
         self.accepting = AcceptShare(loop)
-        """What all listeners of clients accept in a turn."""
+        """The share of all listeners of clients."""
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances

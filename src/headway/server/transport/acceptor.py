@@ -27,7 +27,7 @@ NO_FILES_LEFT, FILES_ADVICE = "no more open files for clients", " (raise it: uli
 
 
 class AcceptShare:
-    """What some listeners together accept in one turn of the loop."""
+    """The connections that some listeners may accept together in one turn of the loop."""
 
     __slots__ = ("_loop", "_most", "_used")
 

@@ -87,7 +87,7 @@ class Fate:
         self.by = 0
         """To whom it was delivered last."""
         self.again = False
-        """It was marked as delivered again then."""
+        """That delivery was marked as delivered again."""
         self.settled = False
         """A client said so."""
         self.certain = False

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 BEHIND_MAX = 16
 """A look at one subscription updates so many other subscriptions, and so many queues, of the same client."""
 TURNS_PER_PRIORITY = 4
-"""For each step a priority has so many turns more, where what has none has one."""
+"""A priority has so many more turns for each step; all without one have one turn together."""
 
 
 class Line:

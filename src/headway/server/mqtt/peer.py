@@ -224,6 +224,11 @@ class MqttPeer(ClientSide):
         self._tell_operators(code, text)
         self.pending_replies.send(self.replies.acks(_ANSWERS[run.qos], packet_ids, code, text), kept=False)
 
+    def _tell_operators(self, code: int, text: str) -> None:
+        """Logs a refusal for want of room that a client of 3.1.1 cannot be told: it is acknowledged and dropped."""
+        if code == ReasonCode.QUOTA_EXCEEDED and self.replies.version == 4:
+            self.engine.limited(self.granted, f"{text} (MQTT 3.1.1 cannot tell it; refused_records counts them)")
+
     def _on_pubrel(self, item: packets.PubRel) -> None:
         session = self.granted
         unknown = self.replies.version == 5 and item.packet_id not in session.incoming
@@ -233,11 +238,6 @@ class MqttPeer(ClientSide):
         self.pending_replies.send(self.replies.pubcomp(item.packet_id, code), kept=session.durable)
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
-
-    def _tell_operators(self, code: int, text: str) -> None:
-        """Logs a refusal for want of room that a client of 3.1.1 cannot be told: it is acknowledged and dropped."""
-        if code == ReasonCode.QUOTA_EXCEEDED and self.replies.version == 4:
-            self.engine.limited(self.granted, f"{text} (MQTT 3.1.1 cannot tell it; refused_records counts them)")
 
     def _on_acks(self, item: AckRun) -> None:
         broker, session, kind, ids = self.engine.broker, self.granted, item.kind, item.packet_ids

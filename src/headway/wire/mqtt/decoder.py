@@ -19,18 +19,7 @@ from headway.wire.columns import pieces_work, same_frames
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.mqtt.packets import (
-    PACKET_NAMES,
-    AckRun,
-    Item,
-    Packet,
-    PubAck,
-    PubComp,
-    Publish,
-    PublishRun,
-    PubRec,
-    PubRel,
-)
+from headway.wire.mqtt.packets import ACKS, PACKET_NAMES, AckRun, Item, Packet, PubAck, Publish, PublishRun
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties, read_user
 from headway.wire.mqtt.scan import extend_run, packet_ids, read_length
@@ -45,9 +34,9 @@ ANSWERED_WORK, PACKET_WORK = 2, 1
 """Extra units of a turn's work (server/connections/turn_budget.py): for a publish at QoS 1 or 2, and for each packet
 that is neither a publish nor a PUBACK."""
 ANSWERS_A_UNIT = 8
-"""One unit for so many messages of a run that are answered at once, or are acknowledged."""
+"""So many messages of a run that are answered, or acknowledged, together are one more unit."""
 HANDSHAKES_A_UNIT = 4
-"""One for so many of a run at QoS 2, or steps of its handshake."""
+"""So many at QoS 2, or steps of its handshake."""
 TOGETHER_MAX = 1024
 """So many messages that are answered, or acknowledgements, are one item."""
 SHARE_BYTES, USERS_A_UNIT = 32, 6
@@ -60,12 +49,11 @@ CONFIRMED = (0x32, 0x34)
 
 # First bytes: PUBLISH with QoS 0-2 (DUP only from QoS 1), and each other type with the flags it must have.
 _PUBLISH = frozenset({0x30, 0x31, *range(0x32, 0x36), *range(0x3A, 0x3E)})
-_ACKS: dict[int, type[PubAck | PubRec | PubRel | PubComp]] = {0x40: PubAck, 0x50: PubRec, 0x62: PubRel, 0x70: PubComp}
 _FIRST_BYTES = {
     ("server", False): frozenset({0x10}),
-    ("server", True): _PUBLISH | _ACKS.keys() | {0x82, 0xA2, 0xC0, 0xE0},
+    ("server", True): _PUBLISH | ACKS.keys() | {0x82, 0xA2, 0xC0, 0xE0},
     ("client", False): frozenset({0x20}),
-    ("client", True): _PUBLISH | _ACKS.keys() | {0x90, 0xB0, 0xD0},
+    ("client", True): _PUBLISH | ACKS.keys() | {0x90, 0xB0, 0xD0},
 }
 _FIRST_BYTES_5 = {
     ("server", False): _FIRST_BYTES["server", False],
@@ -136,14 +124,14 @@ class MqttDecoder(Decoder[Item]):
                 if first & 0xF0 == 0x30:
                     pos = self._publish(data, pos, body, end, items)
                     continue
-                if length == 2 and first in _ACKS:
+                if length == 2 and first in ACKS:
                     packet_id = data[body] << 8 | data[body + 1]
                     if not packet_id:
                         raise violation("has the packet id 0")
                     if data[end : end + 2] == data[pos : pos + 2] and self._role == "server":
                         pos += self._acks(data[pos : pos + 4 * TOGETHER_MAX], items)
                         continue
-                    items.append(_ACKS[first](packet_id))
+                    items.append(ACKS[first](packet_id))
                     self.extra_work += PACKET_WORK * (first != 0x40)
                 elif first == 0x10:
                     items.append(self._connect(MqttReader(data, body, end)))
@@ -279,7 +267,7 @@ class MqttDecoder(Decoder[Item]):
     def _acks(self, data: bytes, items: list[Item]) -> int:
         """Adds the acknowledgements that ``data`` begins with, of which the first has no packet id 0. Returns their
         end."""
-        kind = _ACKS[data[0]]
+        kind = ACKS[data[0]]
         ids = packet_ids(data, range(4, same_frames(data, data[:2], 4, 4) + 1, 4), 2)
         count = len(ids) // 2
         items.append(AckRun(kind, ids))

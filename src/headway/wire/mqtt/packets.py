@@ -89,6 +89,10 @@ class PubRel(Ack, frozen=True, gc=False): ...
 class PubComp(Ack, frozen=True, gc=False): ...
 
 
+ACKS: dict[int, type[Ack]] = {0x40: PubAck, 0x50: PubRec, 0x62: PubRel, 0x70: PubComp}
+"""By their first bytes."""
+
+
 class AckRun(msgspec.Struct, frozen=True, gc=False):
     """Consecutive acknowledgements of one kind, without more than their packet ids, as a server reads them."""
 

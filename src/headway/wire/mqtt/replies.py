@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from headway.core.base import ProtocolError, Reason
 from headway.wire.mqtt.codes import SERVER_DISCONNECT_CODES, ReasonCode, connack_code, connack_code_3_1_1, find_code
-from headway.wire.mqtt.packets import Ack, Connect, PubAck, PubComp, PubRec, PubRel
+from headway.wire.mqtt.packets import ACKS, Ack, Connect
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, write_frame
 from headway.wire.mqtt.properties import Fields, UserProperties, write_properties
 from headway.wire.mqtt.scan import numbers_of
@@ -23,7 +23,7 @@ enforced on a client that was not told of them."""
 _REASON_CHARACTERS_MAX = 8192
 """So that a reason string has less than the 65,535 bytes of an MQTT string, whatever its characters."""
 
-ACK_BYTES: dict[type[Ack], int] = {PubAck: 0x40, PubRec: 0x50, PubRel: 0x62, PubComp: 0x70}
+_FIRST_BYTES = {kind: first for first, kind in ACKS.items()}
 
 
 class Replies:
@@ -58,9 +58,9 @@ class Replies:
 
     def acks(self, kind: type[Ack], packet_ids: bytes, code: int = 0, reason: str = "") -> bytes:
         """Encodes an acknowledgement of this kind for each packet id; ``packet_ids``: two bytes for each."""
-        if reason:
-            return b"".join([self._ack(ACK_BYTES[kind], each, code, reason, ()) for each in numbers_of(packet_ids)])
-        first = self._ack(ACK_BYTES[kind], 0, code, "", ())
+        if reason and self.version != 4:
+            return b"".join([self._ack(_FIRST_BYTES[kind], each, code, reason, ()) for each in numbers_of(packet_ids)])
+        first = self._ack(_FIRST_BYTES[kind], 0, code, "", ())
         if not first:  # it is longer than the client allows
             return b""
         size = len(first)

@@ -22,7 +22,7 @@ def extend_run(
     data: bytes, start: int, body: int, payload: int, end: int, frame_bytes_max: int, id_at: int = 0
 ) -> tuple[int, Sequence[int], Sequence[int]]:
     """Extends the run that begins with the frame ``data[start:end]``, whose lead is ``data[body:payload]``. ``id_at``:
-    where in it the packet id is; 0: it has none. The packet ids of the others are not looked at.
+    the position of its packet id; 0: it has none. The other frames may have any packet ids.
 
     Returns the end of the run in ``data``, and the ends and payload starts of its records, counted from ``start``: as
     ranges if all have one size.

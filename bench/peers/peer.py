@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -23,6 +24,7 @@ from bench.wires.wire import HOST, NamedQueueWire, QueueWire, Wire
 
 START_S = 60.0
 END_S = 0.5
+PORTS = range(15_000, 32_000)
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Folders of programs; Debian keeps servers in some that a user's PATH does not have."""
 
@@ -194,13 +196,15 @@ def ends(process: RunningProcess) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports that are free now; nothing holds them until the peer does."""
-    socks = [socket.create_server((HOST, 0)) for _ in range(count)]
-    try:
-        return [sock.getsockname()[1] for sock in socks]
-    finally:
-        for sock in socks:
-            sock.close()
+    """Returns ports that are free now. Nothing holds them until the peer does, so they are none of those that kernels
+    give to clients, of which there may be thousands at any time."""
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with suppress(OSError), socket.create_server((HOST, port)):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise BenchError(f"all ports from {PORTS.start} to {PORTS.stop - 1} are in use")
 
 
 def last_words(log: Path) -> str:

@@ -3,7 +3,6 @@ itself, as paho does and as a program around pika has to. Nothing that was confi
 
 from __future__ import annotations
 
-import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pika
 import pytest
+from bench.peers.peer import free_ports
 from paho.mqtt.enums import CallbackAPIVersion
 from pika.exceptions import AMQPError
 from tests.interop.conftest import BrokerFactory
@@ -29,12 +29,6 @@ url = "amqp://127.0.0.1:{amqp}"
 [journal]
 path = "{folder}/journal"
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Paho:
@@ -98,7 +92,7 @@ class Pika(threading.Thread):
 
 @pytest.fixture
 def ports() -> dict[str, int]:
-    return {"mqtt": free_port(), "amqp": free_port()}
+    return dict(zip(("mqtt", "amqp"), free_ports(2), strict=True))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from bench.wires.websocket import request
-from tests.interop.waiting import holds
+from tests.interop.waiting import PATIENCE_S, holds
 from tests.server.test_tls_stream import Client, Told, context_of
 
 from headway.core.base import Reason
@@ -158,7 +158,7 @@ def in_tls(near: socket.socket, far: socket.socket, certificates: Path) -> ByteS
         return stream
 
     far.setblocking(False)
-    return asyncio.run(shake_hands())
+    return asyncio.run(asyncio.wait_for(shake_hands(), PATIENCE_S))
 
 
 def in_websocket(near: socket.socket, far: socket.socket, _folder: Path) -> ByteStream:

@@ -12,15 +12,20 @@ import pytest
 from bench.wires.packets import connect, encode_publish, encode_subscribe
 from tests.interop.waiting import until
 from tests.passwords import cheap_hash
+from tests.server import amqp_stage
 from tests.server.amqp_stage import House
 from tests.server.pretended import Socket
 
 from headway.core.base import Reason
-from headway.server.connections import Connection, Hangups
+from headway.server.connections import Connection, Hangups, reassembly
 from headway.server.connections.connections import SILENT_S, SPEAKING_S, STAGE_LOOKS_MAX
+from headway.server.connections.ends import LINES_MAX
+from headway.server.engine.supervision import SWEEP_S
 from headway.server.listener import Listener
 from headway.server.mqtt.peer import MqttPeer
-from headway.server.transport import acceptor
+from headway.server.protocols import PROTOCOLS
+from headway.server.transport import PlainStream, TlsHandshake, TlsStream, acceptor
+from headway.server.websocket import Rules, WebSocketStream
 from headway.wire.mqtt.packets import Connect, TopicRequest
 from headway.wire.mqtt.requests import encode_connect
 
@@ -279,3 +284,107 @@ def test_silent_clients_use_up_no_descriptors(door: Door, monkeypatch: pytest.Mo
     door.listener._acceptor._accept_some()
     assert len(came) == 6
     assert door.listener._acceptor.paused
+
+
+# -- parts of packets -------------------------------------------------------------------------------------------------
+
+PART_BYTES = 3000
+HELD = 10
+"""As many parts may all strangers hold."""
+PARTS: dict[str, bytes] = {
+    "mqtt": b"\x10\xa0\x1f" + b"x" * PART_BYTES, "websocket": b"GET /" + b"x" * PART_BYTES,
+    "tls": b"\x16\x03\x01\x20\x00" + b"x" * PART_BYTES,
+}  # fmt: skip
+
+
+def part_stream(kind: str, house: House) -> Callable[[Any], Any]:
+    pool = house.broker.registry.pool_of("")
+    rules = Rules(("/mqtt",), None, {"mqtt": "mqtt"}, "mqtt")
+    context: Any = None
+    return {
+        "mqtt": PlainStream,
+        "websocket": lambda sock: WebSocketStream(PlainStream(sock), rules, PROTOCOLS, house.loop, pool),
+        "tls": lambda sock: TlsStream(TlsHandshake(sock, context, house.handshakes, "", 1000, "mqtts://here")),
+    }[kind]
+
+
+@pytest.fixture
+def few_parts(asks: House, monkeypatch: pytest.MonkeyPatch) -> House:
+    most = HELD * (PART_BYTES + 10)
+    monkeypatch.setattr(reassembly, "HELD_SHARE", most / asks.broker.registry.pool_of("").clients_limit)
+    return asks
+
+
+def part(house: House, said: bytes) -> Socket:
+    sock = Socket()
+    house.accept(sock, "mqtt", MqttPeer)
+    sock.incoming.append(said)
+    house.run()
+    return sock
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_what_strangers_hold_has_an_end(few_parts: House, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all listeners and kinds of streams; those that have held something for longest make room."""
+    monkeypatch.setattr(amqp_stage, "PlainStream", part_stream(kind, few_parts))
+    before = few_parts.broker.registry.pool_of("").clients_bytes
+    socks = [part(few_parts, PARTS[kind]) for _ in range(3 * HELD)]
+    assert [sock.closed for sock in socks] == [True] * 2 * HELD + [False] * HELD
+    assert PART_BYTES * HELD <= few_parts.strangers.held_bytes <= few_parts.strangers.held_bytes_max
+    assert few_parts.broker.registry.pool_of("").clients_bytes == before
+    ended = few_parts.ends.of("127.0.0.1")[0]
+    assert (ended.reason, ended.text[:70]) == (
+        Reason.CONNECT_TIMEOUT, "the client had sent part of a packet only, and made room for others: 1")
+    for sock in socks:
+        sock.incoming.append(b"")
+    few_parts.run()
+    assert few_parts.strangers.held_bytes == 0
+
+
+def test_a_login_in_two_pieces_is_let_in_while_strangers_hold_all_they_may(few_parts: House) -> None:
+    for _ in range(2 * HELD):
+        part(few_parts, PARTS["mqtt"])
+    few_parts.pretended.hold_tasks = False
+    client = part(few_parts, login()[:5])
+    part(few_parts, PARTS["mqtt"])
+    client.incoming.append(login()[5:])
+    few_parts.run()
+    assert client.taken[:1] == b"\x20"
+
+
+def test_clients_whose_passwords_are_checked_keep_what_they_said(few_parts: House) -> None:
+    """Part of a publish came behind the CONNECT. Others that send parts meanwhile make room; so do those whose logins
+    come with parts when there is no more room at all."""
+    few_parts.pretended.hold_tasks = True
+    said = encode_publish("t", b"x" * PART_BYTES)[:-5]
+    clients = [part(few_parts, login(f"c{at}") + said) for at in range(HELD)]
+    others = [part(few_parts, PARTS["mqtt"]) for _ in range(3)]
+    late = part(few_parts, login("late") + said)
+    few_parts.run()
+    assert all(sock.closed for sock in (*others, late))
+    assert not any(sock.closed for sock in clients)
+    few_parts.pretended.hold_tasks = False
+    few_parts.run()
+    assert all(sock.taken[:1] == b"\x20" for sock in clients)
+    assert few_parts.strangers.held_bytes == 0
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_has_some_lines_a_second_about_clients_that_are_not_let_in(
+    asks: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "headway")
+    client = part(asks, login())
+    for _ in range(LINES_MAX + 30):
+        part(asks, b"\0")
+    client.incoming.append(b"")
+    asks.run()
+    assert caplog.text.count("not admitted after") == LINES_MAX
+    assert "disconnected after" in caplog.text, "those who were let in have a line each"
+    asks.pass_time(SWEEP_S)
+    asks.pass_time(SWEEP_S)
+    assert caplog.text.count("30 more connections were not admitted: protocol_error 30") == 1
+    part(asks, b"\0")
+    assert caplog.text.count("not admitted after") == LINES_MAX + 1

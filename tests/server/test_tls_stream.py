@@ -46,6 +46,8 @@ class Told:
         self.ready = False
         self.ended: tuple[Reason, str] | None = None
 
+    def holds(self, size: int) -> None: ...
+
     def opened(self) -> None:
         self.ready = True
 

@@ -308,7 +308,7 @@ def test_connections_that_have_not_logged_in_are_read_little_and_keep_nobody_out
 def test_a_client_whose_packet_waited_for_memory_of_strangers_is_read_once_it_has_logged_in(house: House) -> None:
     """Part of a publish came behind its CONNECT while its password was checked."""
     first, second = (house.accept(Socket(), peer=MqttPeer) for _ in range(2))
-    strangers = house.strangers[first.pool]
+    strangers = house.strangers
     for connection in (first, second):
         strangers.update(connection, PartialPacket(2000, strangers.limit_bytes, 0), house.now())
     assert list(second.reading_paused_by) == ["memory"]

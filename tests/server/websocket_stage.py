@@ -63,6 +63,8 @@ class House:
         self.address = "192.0.2.1:50000"
         self.said: list[tuple[Reason, str]] = []
 
+    def holds(self, size: int) -> None: ...
+
     def opened(self) -> None:
         self.open = True
 

@@ -120,7 +120,8 @@ class Listener:
     def _refuse(self, sock: socket.socket, address: str, why: str) -> None:
         self.engine.connections_refused += 1
         fields = {"listener": self.name, "address": address, "why": why}
-        log.info("refused %s: listeners.%s %s", address, self.name, why, extra={"fields": fields})
+        if self.engine.ends.has_line("refused"):
+            log.info("refused %s: listeners.%s %s", address, self.name, why, extra={"fields": fields})
         sock.close()
 
     def _peer(self, connection: Connection) -> Peer:

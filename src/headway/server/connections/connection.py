@@ -28,8 +28,6 @@ log = logging.getLogger("headway")
 
 OUT_BYTES_MAX = 128 * 1024
 """A client with more unread answers than this is not read until it has taken some of them."""
-UNCOUNTED_BYTES = 1024
-"""A partial packet up to this size is not counted on its own: every connection may take up that much."""
 AHEAD_BYTES, AHEAD_BYTES_MAX, AHEAD_OF_ALL_BYTES_MAX = 256 * 1024, 1024 * 1024, 16 * 1024 * 1024
 """How much is read of a publisher that is held back: at a look, until it goes on, and of all such publishers. Behind
 what it published it may have said goodbye."""
@@ -42,8 +40,8 @@ class Host(OutletHost, Protocol):
 
     lingering: Lingering
     reassembly: dict[Pool, Reassembly]
-    strangers: dict[Pool, Reassembly]
-    """The same for connections that have not logged in."""
+    strangers: Reassembly
+    """The same for all connections that have not logged in."""
     read_bytes: int
     protocol_errors: int
     pulse: Pulse
@@ -115,7 +113,7 @@ class Connection(SocketOutlet):
         self.address = address
         self.listener = listener
         self.pool = pool
-        self.reassembly = host.strangers[pool]
+        self.reassembly = host.strangers
         self.partial_bytes = 0
         """Bytes held of partial packets, as last counted."""
         self.client = self.username = ""
@@ -163,6 +161,10 @@ class Connection(SocketOutlet):
             self.opened()
         else:
             self.stream.open(self)
+
+    def holds(self, size: int) -> None:
+        """The stream holds so many bytes of a handshake."""
+        self.reassembly.holds(self, size)
 
     def opened(self) -> None:
         """The stream is ready."""
@@ -255,8 +257,10 @@ class Connection(SocketOutlet):
             return
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.end_soon(Reason.CLIENT_GONE, lost(error))  # it came after the last bytes; no reader is called for it
-        elif self.partial_bytes or self.reassembly.reading or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
-            self.reassembly.update(self, self.peer_side.partial_packet(), self.heard_s)
+            return
+        reassembly = self.reassembly
+        if self.partial_bytes or reassembly.reading or self.peer_side.buffered_bytes > reassembly.uncounted_bytes:
+            reassembly.update(self, self.peer_side.partial_packet(), self.heard_s)
 
     def pause_reading(self, why: str) -> None:
         """Stops reading. The client's own socket fills up, and the client has to wait."""

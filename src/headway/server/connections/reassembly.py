@@ -5,10 +5,12 @@ a packet, by accident or on purpose, they would take up 300 MB that no lane hold
 *reserve* memory.
 
 Rules:
-- Connections that have not logged in have a reassembly of their own (*strangers*), with a small share, and smaller
-  packets need a reservation there. Their bytes do not count as memory of clients: otherwise anybody could use that up,
-  and no client with a password would be let in. They are bounded by the share and ``STRANGER_BYTES`` a connection.
-- A partial packet counts in the pool once it is large enough to matter (``connection.UNCOUNTED_BYTES``).
+- Connections that have not logged in have one reassembly together, whatever their listeners and pools (*strangers*),
+  with a small share, and smaller packets need a reservation there. Their bytes do not count as memory of clients:
+  otherwise anybody could use that up, and no client with a password would be let in. What they hold without a
+  reservation, ``STRANGER_BYTES`` each at most, has a share too (``HELD_SHARE``). Beyond it those are closed that have
+  held something for longest, unless the broker itself makes them wait, to check their passwords.
+- A partial packet counts once it is large enough to matter (``uncounted_bytes``).
 - A packet that comes whole, or is small (``SMALL_BYTES``), needs no reservation. A larger one needs a reservation for
   all of its bytes. All reservations of a pool together stay within ``limit_bytes``. A connection that gets none is not
   read until others are done, in the order in which they asked. So each gets its turn, and none is closed for waiting.
@@ -37,8 +39,11 @@ from headway.core.log import Pool
 SMALL_BYTES = 16 * 1024
 STRANGER_BYTES = 4 * 1024
 """The same of a connection that has not logged in. No read brings more of it: it may wait with that for its turn."""
+UNCOUNTED_BYTES, STRANGER_UNCOUNTED_BYTES = 1024, 128
 SHARE, STRANGERS_SHARE = 0.25, 1 / 16
 """Shares of reservations in what clients may take up besides records."""
+HELD_SHARE = 0.5
+"""The same of what all strangers hold without a reservation."""
 GRANT_S, GRANT_LEAST_S = 30.0, 3.0
 BYTES_PER_S_MIN = 32 * 1024
 LOOKS_MAX = 64
@@ -61,10 +66,12 @@ class PacketSource(Protocol):
 
     partial_bytes: int
     read_bytes: int
+    reading_paused_by: dict[str, None]
 
     def pause_reading(self, why: str) -> None: ...
     def resume_reading(self, why: str) -> None: ...
     def end_soon(self, reason: Reason, text: str = "", *, told: bool = False) -> None: ...
+    def close(self, reason: Reason, text: str = "") -> None: ...
 
 
 class Reservation(NamedTuple):
@@ -94,14 +101,23 @@ class Wish(NamedTuple):
 
 
 class Reassembly:
-    """Partial packets of one pool's connections: of those that have logged in, or of the others (``strangers``)."""
+    """Partial packets of one pool's connections that have logged in, or of all that have not (``strangers``)."""
 
-    __slots__ = ("_granted_bytes", "_pool", "_small_bytes", "_strangers", "_whale", "reading", "waiting")
+    __slots__ = (
+        "_granted_bytes", "_held", "_pool", "_small_bytes", "_strangers", "_whale", "held_bytes", "reading",
+        "uncounted_bytes", "waiting",
+    )  # fmt: skip
 
     def __init__(self, pool: Pool, *, strangers: bool = False) -> None:
         self._pool = pool
         self._strangers = strangers
         self._small_bytes = STRANGER_BYTES if strangers else SMALL_BYTES
+        self.uncounted_bytes = STRANGER_UNCOUNTED_BYTES if strangers else UNCOUNTED_BYTES
+        """A partial packet up to this size is not counted on its own: every connection may take up that much."""
+        self._held: dict[PacketSource, None] = {}
+        """Strangers that hold something, in the order in which they began to."""
+        self.held_bytes = 0
+        """Bytes that all strangers hold."""
         self.reading: dict[PacketSource, Reservation] = {}
         """Connections with a reservation, the oldest first. Not empty while any connection waits."""
         self.waiting: dict[PacketSource, Wish] = {}
@@ -113,6 +129,40 @@ class Reassembly:
     def limit_bytes(self) -> int:
         return int(self._pool.clients_limit * (STRANGERS_SHARE if self._strangers else SHARE))
 
+    def holds(self, connection: PacketSource, size: int) -> None:
+        """Takes note of how many bytes a connection holds, of a packet or of a handshake before it."""
+        if not self._strangers:
+            self._pool.add_clients(size - connection.partial_bytes)
+            connection.partial_bytes = size
+            return
+        self.held_bytes += size - connection.partial_bytes
+        connection.partial_bytes = size
+        if size:
+            self._held[connection] = None
+            self._make_room(connection)
+        else:
+            self._held.pop(connection, None)
+
+    def _make_room(self, last: PacketSource) -> None:
+        """Closes strangers that have held something for longest, until all hold no more than their share; or the last
+        one, where that does not help."""
+        most = self.held_bytes_max
+        for connection in list(islice(self._held, LOOKS_MAX)) if self.held_bytes > most else ():
+            if connection is last or connection in self.reading or "password" in connection.reading_paused_by:
+                self._held[connection] = self._held.pop(connection)  # the next look begins behind it
+                continue
+            text = (f"the client had sent part of a packet only, and made room for others: {len(self._held)} clients "
+                    f"that had not logged in held {format_size(self.held_bytes)}")  # fmt: skip
+            connection.close(Reason.CONNECT_TIMEOUT, text)
+            if self.held_bytes <= most:
+                return
+        if self.held_bytes > most and last not in self.reading:
+            last.end_soon(Reason.CLIENT_MEMORY, "too many clients that have not logged in hold parts of packets")
+
+    @property
+    def held_bytes_max(self) -> int:
+        return int(self._pool.clients_limit * HELD_SHARE)
+
     def limit_of(self, connection: PacketSource) -> int:
         """Returns how many bytes one read may bring while any connection waits."""
         missing = self.reading.get(connection, NO_RESERVATION).bytes - connection.partial_bytes
@@ -122,7 +172,7 @@ class Reassembly:
         """Takes note of a connection's partial packets after a read. Stops reading it if they need a reservation that
         is not to be had."""
         if part.bytes != connection.partial_bytes:
-            self._count(connection, part.bytes)
+            self.holds(connection, part.bytes)
         if not self.reading and part.bytes + part.missing_bytes <= self._small_bytes:
             return  # it needs no reservation, and has none to give back
         granted, used_s, had, grant = 0, 0.0, part.bytes, self.reading.get(connection)
@@ -158,7 +208,7 @@ class Reassembly:
 
     def remove(self, connection: PacketSource, now: float) -> None:
         """Forgets a connection that has ended."""
-        self._count(connection, 0)
+        self.holds(connection, 0)
         self._granted_bytes -= self.reading.pop(connection, NO_RESERVATION).bytes
         wanted = self.waiting.pop(connection, None)
         if wanted is not None:
@@ -197,8 +247,3 @@ class Reassembly:
             self.reading[connection] = Reservation(now - wanted.used_s, size, wanted.oldest, wanted.had_bytes)
             self._granted_bytes += size - wanted.granted_bytes
             connection.resume_reading("memory")
-
-    def _count(self, connection: PacketSource, partial_bytes: int) -> None:
-        if not self._strangers:
-            self._pool.add_clients(partial_bytes - connection.partial_bytes)
-        connection.partial_bytes = partial_bytes

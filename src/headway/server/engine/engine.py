@@ -94,7 +94,7 @@ class Engine:
         self.handshakes = Handshakes(loop)
         pools = self.broker.registry.distinct_pools()
         self.reassembly = {pool: Reassembly(pool) for pool in pools}
-        self.strangers = {pool: Reassembly(pool, strangers=True) for pool in pools}
+        self.strangers = Reassembly(self.broker.registry.pool_of(""), strangers=True)
         self.pulse = Pulse()
         self.accepting = AcceptShare(loop)
         """The share of all listeners of clients."""
@@ -110,7 +110,7 @@ class Engine:
         self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
         self._open(settings, loop, repair=repair)
         self._supervision = Supervision(settings, self.connections,
-                                        [*self.reassembly.values(), *self.strangers.values()], loop,
+                                        [*self.reassembly.values(), self.strangers], loop,
                                         lambda: self.now())
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
@@ -433,6 +433,7 @@ class Engine:
         began = self.pulse.begin()
         self._spilling.tidy()
         self._supervision.sweep()
+        self.ends.tell()
         self.pulse.end("sweep", began)
 
     def take_limits(self) -> None:

@@ -82,6 +82,9 @@ class _Entering:
         self._deadline = self._listener.loop.call_later(HANDSHAKE_S, self.close, Reason.CONNECT_TIMEOUT, text)
         self._stream.open(self)
 
+    def holds(self, size: int) -> None:
+        """``HANDSHAKES_MAX`` is limit enough."""
+
     def opened(self) -> None:
         self._over()
         self._listener.begin(self._stream, self._tls.ssl)

@@ -44,6 +44,8 @@ class Opening(Protocol):
     address: str
     """The client's, with its port. A proxy that is trusted says which it is."""
 
+    def holds(self, size: int) -> None:
+        """Notes how many bytes are held of a handshake that has come in part."""
     def opened(self) -> None: ...
     def close(self, reason: Reason, text: str = "") -> None: ...
 

@@ -24,6 +24,7 @@ HEAD_BYTES_MAX = HEADER_BYTES + 16 * 1024 + 2048
 class Secured(Protocol):
     """The stream that waits for a handshake."""
 
+    def holds(self, size: int) -> None: ...
     def secured(self, handshake: TlsHandshake) -> None: ...
     def insecure(self, reason: Reason, text: str) -> None: ...
 
@@ -103,6 +104,8 @@ class TlsHandshake:
             return False
         elif len(self._head) >= HEAD_BYTES_MAX:
             self._fail(StreamError("the client sent something that is not TLS", Reason.PROTOCOL_ERROR))
+        elif self._stream is not None:
+            self._stream.holds(len(self._head))
         return True
 
     def _writable(self) -> None:
@@ -114,6 +117,8 @@ class TlsHandshake:
             self.give_up(Reason.CLIENT_GONE, lost(error.errno))
 
     def _compute(self) -> None:
+        assert self._stream is not None
+        self._stream.holds(0)
         loop = self._handshakes.loop
         self._handshakes.leave(self, self._limit)
         loop.remove_reader(self.sock)

@@ -99,6 +99,10 @@ class TlsStream(ByteStream):
         self._opening = opening
         self._handshake.begin(self)
 
+    def holds(self, size: int) -> None:
+        assert self._opening is not None
+        self._opening.holds(size)
+
     def secured(self, handshake: TlsHandshake) -> None:
         assert handshake.tls is not None
         self._tls, self._incoming, self._outgoing = handshake.tls, handshake.incoming, handshake.outgoing

@@ -240,6 +240,10 @@ class RequestReader:
         self._head = bytearray()
 
     @property
+    def held_bytes(self) -> int:
+        return len(self._head)
+
+    @property
     def room_bytes(self) -> int:
         return HEAD_BYTES_MAX - len(self._head)
 

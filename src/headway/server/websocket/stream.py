@@ -50,7 +50,7 @@ class _Below:
     def __init__(self, opening: Opening, ready: Callable[[], None]) -> None:
         self._opening = opening
         self.address = opening.address
-        self.opened = ready
+        self.opened, self.holds = ready, opening.holds
 
     def close(self, reason: Reason, text: str = "") -> None:
         self._opening.close(reason, text)
@@ -127,6 +127,7 @@ class WebSocketStream(ByteStream):
                 opening.close(Reason.CLIENT_GONE, "the client left during the WebSocket handshake")
                 return
             whole = self._reader.feed(data)
+            opening.holds(self._reader.held_bytes)
             if whole is None:
                 if self._below.pending:
                     self._loop.call_soon(self._read_request)

@@ -40,6 +40,8 @@ class MadeUp:
         monkeypatch.setattr(self.follower.image, "look", lambda now: (self.on_look(), look(now))[1])
         self.connections = self.answered = 0
         self.answers = True
+        self.stops_s = 0.0
+        """The follower is stopped for so long when it has just asked."""
         self.held: list[int] = []
         self._numbers = count(1)
 
@@ -48,6 +50,7 @@ class MadeUp:
 
     def subscribe(self, filter: str, qos: int, options: Pairs) -> int:
         number = next(self._numbers)
+        self.stood_still_s += self.stops_s
         self.held.append(number)
         if self.answers:
             asyncio.get_running_loop().call_soon(self.answer)
@@ -131,3 +134,19 @@ def test_view_renews_its_lease_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
         request = make_request("mqtt://127.0.0.1:1", "flights/#", stale_after=stale_after, lease=lease)
         assert ("lease", lease) in request.options
         assert request.beat_s <= request.lease_s / 3
+
+
+def test_view_that_is_stopped_behind_its_question_takes_the_answer_for_no_younger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker may have answered at once, and published more meanwhile."""
+    made = MadeUp(monkeypatch)
+
+    async def story() -> None:
+        answered, made.stops_s = made.answered, STOOD_STILL_S
+        made.follower.image.stale_after_s = 2 * STOOD_STILL_S
+        await holds(lambda: made.answered > answered)
+        now = follower.time.monotonic()
+        assert made.follower.image.stale_s(now) >= STOOD_STILL_S
+
+    played(made, story)

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.interop.waiting import PATIENCE_S
 
 import headway
 from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
@@ -39,7 +40,9 @@ Case = tuple[str, str, bytes, tuple[tuple[str, str], ...]]
 @NODE
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.test.mjs")), ids=lambda file: file.name)
 def test_what_node_tests(file: Path) -> None:
-    done = subprocess.run(["node", "--test", str(file)], capture_output=True, text=True, check=False)
+    # A view that a test which failed has left open keeps node running.
+    command = ["timeout", f"{PATIENCE_S:.0f}", "node", "--test", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert re.search(r"tests [1-9]\d", done.stdout), done.stdout
 

@@ -134,8 +134,8 @@ class Follower:
 
     def _ask(self) -> int | None:
         request = self._request
+        self._asked_s = time.monotonic()  # before it goes out, or an answer could pass for younger than it is
         number = self._link.subscribe(request.filter, request.qos, (*request.options, self._start))
-        self._asked_s = time.monotonic()
         if number is not None:
             self._asked[number] = self._asked_s
         return number

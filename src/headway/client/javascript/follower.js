@@ -148,8 +148,8 @@ export class Follower {
   }
 
   #ask() {
+    this.#askedMs = this.now(); // before it goes out, or an answer could pass for younger than it is
     const number = this.#link.subscribe(this.#request.filter, [...this.#request.pairs, this.#start]);
-    this.#askedMs = this.now();
     if (number !== null) this.#asked.set(number, this.#askedMs);
     return number;
   }

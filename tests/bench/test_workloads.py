@@ -68,7 +68,8 @@ def test_a_tiny_run_measures_something(step: Step) -> None:
         assert figures["pings"] > 0
     if step.peer.is_ours or step.peer.is_limit:
         assert figures.get("lost") in (0, None), "none of them loses anything"
-        assert not figures.get("disconnected")
+        # Whoever reads as fast as all others publish may be cut off on a machine where he does not come to read.
+        assert not figures.get("disconnected") or step.workload.name == "one-stops"
     if step.workload.name == "catchup":
         assert figures["keys_current"] == step.case.values["keys"]
     if step.case.name == "conflation":

@@ -11,10 +11,10 @@ from getpass import getuser
 from pathlib import Path
 
 import pytest
+from bench.peers.peer import free_ports
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, paho, properties
 from tests.interop.process import BrokerProcess
-from tests.interop.test_interop_restarts import free_port
 from tests.interop.waiting import until
 
 MOSQUITTO = shutil.which("mosquitto", path="/usr/bin:/usr/sbin:/usr/local/sbin")
@@ -42,7 +42,7 @@ restart_timeout 1
 
 class Mosquitto:
     def __init__(self, folder: Path, port: int, more: str = "") -> None:
-        self.port, self._config, self._log = free_port(), folder / "mosquitto.conf", folder / "log"
+        self.port, self._config, self._log = free_ports(1)[0], folder / "mosquitto.conf", folder / "log"
         self._config.write_text(BRIDGE.format(user=getuser(), own=self.port, folder=folder, port=port,
                                                more=more))  # fmt: skip
         self.start()
@@ -115,7 +115,7 @@ class Sides:
 
 @pytest.fixture
 def sides(start: BrokerFactory, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sides]:
-    both = Sides(start, tmp_path, free_port(), getattr(request, "param", ""))
+    both = Sides(start, tmp_path, free_ports(1)[0], getattr(request, "param", ""))
     yield both
     both.close()
 

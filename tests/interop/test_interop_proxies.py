@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.peers.peer import free_ports
 from tests.interop.chromium import CHROMIUM, Page
 from tests.interop.conftest import BrokerFactory
 from tests.interop.console_stage import USERS, look, sign_in
 from tests.interop.process import BrokerProcess
-from tests.interop.test_interop_restarts import free_port
 from tests.interop.waiting import PATIENCE_S, until
 from tests.passwords import cheap_hash
 
@@ -85,7 +85,7 @@ def ask(port: int, path: str, host: str, **headers: str) -> tuple[int, Any]:
 @pytest.fixture
 def behind(start: BrokerFactory) -> Iterator[tuple[BrokerProcess, int]]:
     """A broker with users, and the port of a proxy that it trusts."""
-    port = free_port()
+    port = free_ports(1)[0]
     server: dict[str, Any] = {
         "trusted_origins": [f"http://ops.localhost:{port}"], "trusted_proxies": ["127.0.0.1"], "base_path": "/headway",
     }  # fmt: skip

@@ -19,7 +19,7 @@ from tests.server.pretended import Socket
 from headway.core.base import Reason
 from headway.server.connections import Connection, Hangups, reassembly
 from headway.server.connections.connections import SILENT_S, SPEAKING_S, STAGE_LOOKS_MAX
-from headway.server.connections.ends import LINES_MAX
+from headway.server.connections.ends import LINES_A_S, LINES_MAX
 from headway.server.engine.supervision import SWEEP_S
 from headway.server.listener import Listener
 from headway.server.mqtt.peer import MqttPeer
@@ -372,7 +372,7 @@ def test_clients_whose_passwords_are_checked_keep_what_they_said(few_parts: Hous
 # -- the log ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_has_some_lines_a_second_about_clients_that_are_not_let_in(
+def test_the_log_has_only_so_many_lines_about_clients_that_are_not_let_in(
     asks: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "headway")
@@ -388,3 +388,6 @@ def test_the_log_has_some_lines_a_second_about_clients_that_are_not_let_in(
     assert caplog.text.count("30 more connections were not admitted: protocol_error 30") == 1
     part(asks, b"\0")
     assert caplog.text.count("not admitted after") == LINES_MAX + 1
+    for _ in range(3 * LINES_A_S):
+        part(asks, b"\0")
+    assert caplog.text.count("not admitted after") == LINES_MAX + 2 * LINES_A_S

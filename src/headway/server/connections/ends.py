@@ -2,8 +2,8 @@
 
 Clients that never got a session are recorded in a book of their own: they may be anybody and come as often as they
 like, and must not drive out the entries of clients that were let in. They are found by their client name and by their
-user name; who has given neither, by the address without its port. Nor may they fill the disk: ``LINES_MAX`` of them
-have lines of their own in a second, the others are counted in one.
+user name; who has given neither, by the address without its port. Nor may they fill the disk: ``LINES_A_S`` of them
+have lines of their own in the log in a second, or ``LINES_MAX`` after a calm; the others are counted in one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ log = logging.getLogger("headway")
 
 PER_NAME_MAX = 16
 STRANGERS_MAX = 1_000
-LINES_MAX = 20
-"""Lines of the log in a second about clients that were not let in."""
+LINES_A_S, LINES_MAX = 20, 500
 NAME_CHARS_MAX = 200
 TEXT_CHARS_MAX = 500
 PLAIN = {Reason.CLIENT_GONE: "the socket was closed without a goodbye", Reason.NORMAL: "the client said goodbye"}
@@ -52,7 +51,7 @@ class Ends:
         """Called with each end, for the history; None: there is none."""
         self._clients: History[End] = History(PER_NAME_MAX)
         self._strangers: History[End] = History(PER_NAME_MAX, STRANGERS_MAX, STRANGERS_MAX)
-        self._lines = 0
+        self._lines_left = LINES_MAX
         self._without_line: Counter[str] = Counter()
 
     def put(self, connection: Connection, reason: Reason, text: str, now: float, wall_s: float) -> None:
@@ -76,10 +75,11 @@ class Ends:
 
     def has_line(self, why: str) -> bool:
         """Tells whether a client that was not let in has a line of its own in the log. If not, it is counted."""
-        self._lines += 1
-        if self._lines > LINES_MAX:
+        if not self._lines_left:
             self._without_line[why] += 1
-        return self._lines <= LINES_MAX
+            return False
+        self._lines_left -= 1
+        return True
 
     def tell(self) -> None:
         """Logs how many had no line of their own since the last call. To be called once a second."""
@@ -87,7 +87,7 @@ class Ends:
             counts = ", ".join(f"{why} {count}" for why, count in self._without_line.most_common())
             log.info("%d more connections were not admitted: %s", self._without_line.total(), counts)
             self._without_line.clear()
-        self._lines = 0
+        self._lines_left = min(LINES_MAX, self._lines_left + LINES_A_S)
 
     def of(self, name: str) -> list[End]:
         """Returns the ends of a client, or of a user that was not let in, the newest first."""

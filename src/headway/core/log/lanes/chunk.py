@@ -56,8 +56,9 @@ class Chunk:
     """Records ``first_number`` … of a lane, at lane positions ``start`` … ``start + size``."""
 
     __slots__ = (
+        "_by_publisher",
+        "_counted",
         "bound",
-        "by_publisher",
         "cursors_here",
         "data",
         "ends",
@@ -108,7 +109,7 @@ class Chunk:
         self.holes = self.expiries = _NO_ENDS
         self.run_patience = _NO_TIMES
         """Seconds of patience that each run's messages ask for; empty: none of them does."""
-        self.by_publisher = _NO_PUBLISHERS
+        self._by_publisher, self._counted = _NO_PUBLISHERS, 0
         self.last_sequence = 0
         """The sequence of the last record; 0 if there is none."""
         self.largest = 0
@@ -202,10 +203,6 @@ class Chunk:
             if durability is ACCEPTED:
                 self.bound = True
         self.last_sequence = sequence + count - 1
-        if self.by_publisher is _NO_PUBLISHERS:
-            self.by_publisher = {run.publisher: count}
-        else:
-            self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
         if largest > self.largest:
             self.largest = largest
         if expires < self.soonest_s:
@@ -309,6 +306,17 @@ class Chunk:
             return False
         return True
 
+    @property
+    def by_publisher(self) -> dict[int, int]:
+        """The number of records of each publisher. It is asked for when records are lost, and counts each once."""
+        count = len(self.ends)
+        if self._counted < count:
+            if self._by_publisher is _NO_PUBLISHERS:
+                self._by_publisher = {}
+            self._count_publishers(self._counted, count, self._by_publisher)
+            self._counted = count
+        return self._by_publisher
+
     def publishers(self, first: int, last: int) -> dict[int, int]:
         """Counts records ``first`` … ``last - 1`` by publisher. This is cheap for the whole chunk, and for one
         publisher."""
@@ -319,12 +327,15 @@ class Chunk:
         if len(self.by_publisher) == 1:
             return dict.fromkeys(self.by_publisher, last - first)
         counts: dict[int, int] = {}
+        self._count_publishers(first, last, counts)
+        return counts
+
+    def _count_publishers(self, first: int, last: int, counts: dict[int, int]) -> None:
         run, begin = self.run_of(first), first
         for stop in (*self.run_first[run + 1 : self.run_of(last - 1) + 1], last):
             publisher = self.run_publisher[run]
             counts[publisher] = counts.get(publisher, 0) + stop - begin
             run, begin = run + 1, stop
-        return counts
 
     # -- invariants -------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,8 @@ def _bytes_of(asked: object) -> int:
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("durable", "feeds", "keyed", "merges", "plain", "selecting", "states", "stream", "wide", "worked_out")
+    __slots__ = ("durable", "feeds", "keyed", "merges", "plain", "selecting", "states", "straight", "stream", "wide",
+                 "worked_out")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
@@ -72,6 +73,8 @@ class Route:
         plain = not (self.states or self.selecting or self.durable or self.stream)
         self.plain = plain and all(feed.key.dialect.reads_own for feed in feeds)
         """Set if a run whose records have properties of their own need not be taken apart."""
+        self.straight = plain and not self.wide and not any(feed.refuses or feed.key.exclude for feed in feeds)
+        """Set if all there is to do with a run is to append it to the lane of each feed."""
 
     def receive(self) -> int:
         """Has runs that are on their way into these lanes appended at once. Returns into how many lanes."""

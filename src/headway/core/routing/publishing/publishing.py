@@ -235,6 +235,9 @@ class Publishing:
 
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
         """Puts a run into the lanes and states of its route. Returns the first two fields of :class:`Published`."""
+        if route.straight and run.receipt is None and not self._registry.wide.coming:
+            self.appending.append_straight(route.feeds, run, first, session, now)
+            return len(route.feeds), len(run.ends)
         if route.keyed is None or not may_delete(run):
             return self._take_part(session, run, first, route, now)
         taken, accepted = 0, len(run.ends)

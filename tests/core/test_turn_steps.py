@@ -131,8 +131,9 @@ def test_records_that_are_put_into_envelopes_one_by_one_are_more_work(written: l
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Of records with an id for each consumer, one for each copy."""
     found: list[None] = []
-    delivery = rendering.Delivery
+    delivery, row = rendering.Delivery, rendering.Row
     monkeypatch.setattr(rendering, "Delivery", lambda *args: found.append(None) or delivery(*args))
+    monkeypatch.setattr(rendering, "Row", lambda at, n, *args: found.extend([None] * n) or row(at, n, *args))
     return found
 
 

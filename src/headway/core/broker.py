@@ -180,9 +180,14 @@ class Broker:
 
     def acknowledge_all(self, session: Session, delivery_ids: Sequence[int]) -> None:
         """Settles deliveries, as ``acknowledge`` does each."""
-        left, seen, some = iter(delivery_ids), 0, False
+        channel, seen, some = session.channel, 0, False
         while seen < len(delivery_ids):
-            for (subscription, _), count in session.channel.settle_run(left).items():
+            row = channel.settle_row(delivery_ids, seen)
+            if row is not None:
+                seen, some = seen + row[1], True
+                self._has_settled(row[0])
+                continue
+            for (subscription, _), count in channel.settle_run(iter(delivery_ids[seen:])).items():
                 seen, some = seen + count, True
                 self._has_settled(subscription)
             seen += 1  # it ends with one that is not in flight, or with the last

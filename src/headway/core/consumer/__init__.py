@@ -4,7 +4,7 @@ from headway.core.consumer.channel import Channel, GrantedChannel
 from headway.core.consumer.conflation import EVERY_RECORD, RESTING, Conflation, Mode
 from headway.core.consumer.connection import Outlet, Pace, PeerState, RightsSource
 from headway.core.consumer.credit import NO_LIMIT, CountedWindow, Grant, Window
-from headway.core.consumer.delivery import Delivery
+from headway.core.consumer.delivery import Delivery, Row
 from headway.core.consumer.effects import (
     Cancelled,
     CloseChannel,
@@ -48,12 +48,12 @@ from headway.core.consumer.subscription import Subscription
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Backfill", "BackfillSource", "Cancelled", "Channel", "CloseChannel", "CloseConsumer",
-    "Conflation", "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery",
-    "DeliveryFailed", "Disconnect", "Due", "due_of",
-    "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "is_patient",
-    "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "NO_WILL",
-    "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState",
-    "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED",
-    "RESTING", "Resume", "rest_skipped", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares",
-    "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
+    "Conflation", "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "DeliveryFailed",
+    "Disconnect", "Due", "due_of", "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant",
+    "GrantedChannel", "is_patient", "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER",
+    "NO_OPTIONS", "NO_WILL", "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause",
+    "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options",
+    "Reader", "REPLACED", "RESTING", "Resume", "rest_skipped", "Revoked", "RightsSource", "Row", "Session",
+    "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions",
+    "Use", "Waiting", "Will", "Window",
 ]

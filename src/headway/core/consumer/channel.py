@@ -5,16 +5,17 @@ It is also a window for them (credit/window.py).
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from itertools import groupby, repeat, takewhile
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from headway.core.allowance import NOT_COUNTED, InFlightBytes
 from headway.core.base import moved
 from headway.core.consumer.credit import MQTT_ID_MAX, NO_LIMIT, Window
-from headway.core.consumer.delivery import DeliveriesByConsumer, Delivery
+from headway.core.consumer.delivery import DeliveriesByConsumer, Delivery, Row
 from headway.core.consumer.life import CHANNEL_CLOSED, CHANNEL_MOVES, CHANNEL_OPEN
 from headway.core.log import Chunk, Cursor, OutOfOrderProgress
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 Reported = Cursor | OutOfOrderProgress
 _READER = attrgetter("subscription", "cursor")
 NOTHING: dict[int, Delivery] = {}
+NO_ROWS: deque[Row] = deque()
+IN_ROWS_MAX = 8192
+"""The most deliveries in rows. So it takes some milliseconds at most to make each of them an object."""
 BOUNDLESS = Window(NO_LIMIT)
 """``Channel.whole`` where a session has only one channel. It is shared and never changes."""
 
@@ -32,10 +36,12 @@ class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
     __slots__ = (
+        "_each",
+        "_in_rows",
         "_last_id",
+        "_rows",
         "by_consumer",
         "id_max",
-        "in_flight",
         "in_flight_bytes",
         "life",
         "members",
@@ -61,7 +67,11 @@ class Channel(Window):
         """Consumers on this channel, where a session has several channels."""
         self.whole: Window = BOUNDLESS
         """The window of all channels of the session, where a session has several."""
-        self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
+        self._each: OrderedDict[int, Delivery] = OrderedDict()
+        """Deliveries in flight that are objects of their own, by id. They are older than those in rows."""
+        self._rows = NO_ROWS
+        """Those that were sent together, and are settled in order as far as anybody knows."""
+        self._in_rows = 0
         self.by_consumer: DeliveriesByConsumer | None = None
         """Made when somebody asks for the deliveries of one of several consumers."""
         self.in_flight_bytes = in_flight_bytes
@@ -73,6 +83,24 @@ class Channel(Window):
         self.orphaned_ids: dict[int, None] = {}
         """Ids without a record that the client may still hold (exactly_once.py)."""
         self._last_id = 0
+
+    @property
+    def in_flight(self) -> OrderedDict[int, Delivery]:
+        """All deliveries in flight by id, the oldest first. Makes each an object."""
+        while self._in_rows:
+            self._leave_row()
+        return self._each
+
+    def _leave_row(self) -> None:
+        """Makes deliveries of the oldest row objects."""
+        row, each = self._rows.popleft(), self._each
+        self._in_rows -= row.count
+        for delivery_id, delivery in enumerate(row.deliveries(), row.first_id):  # faster than update()
+            each[delivery_id] = delivery
+
+    def _ahead(self, delivery_id: int) -> int:
+        """Returns how far an id is ahead of the first one in rows. Ids go round, and rows have them in their order."""
+        return (delivery_id - self._rows[0].first_id) % self.id_max
 
     @property
     def closed(self) -> bool:
@@ -122,8 +150,12 @@ class Channel(Window):
     def take_row(self, count: int) -> int:
         """Takes ``count`` ids in a row, behind the last one, and returns the first; 0: they are not all free."""
         first, stop = self._last_id + 1, self._last_id + 1 + count
-        if self.orphaned_ids or stop > self.id_max + 1 or not self.in_flight.keys().isdisjoint(range(first, stop)):
+        if self.orphaned_ids or stop > self.id_max + 1:
             return 0
+        if self._each and not self._each.keys().isdisjoint(range(first, stop)):
+            return 0
+        if self._in_rows and -self._ahead(first) % self.id_max < count:
+            return 0  # the oldest row has the next ones that are in use
         self._last_id = stop - 1
         return first
 
@@ -144,6 +176,16 @@ class Channel(Window):
             for index, delivery in enumerate(deliveries, first):
                 self.in_flight_bytes.add(delivery, chunk.size_of(index))
 
+    def add_row(self, row: Row) -> None:
+        """Adds deliveries that were sent together. Not where their bytes are counted."""
+        if self._rows is NO_ROWS:
+            self._rows = deque()
+        self._rows.append(row)
+        self._in_rows += row.count
+        self._use(row.subscription.window, row.count)
+        while self._in_rows > IN_ROWS_MAX:
+            self._leave_row()
+
     def _use(self, window: Window, count: int) -> None:
         self.used += count
         if window is not self:
@@ -153,12 +195,36 @@ class Channel(Window):
 
     def remove(self, delivery_id: int) -> Delivery | None:
         """Removes a delivery and frees its credit. The caller decides what becomes of its record."""
-        delivery = self.in_flight.pop(delivery_id, None)
+        delivery = self._each.pop(delivery_id, None)
+        if delivery is None and self._in_rows:
+            delivery = self._take_from_row(delivery_id)
         if delivery is not None:
             self._use(delivery.subscription.window, -1)
             if self.in_flight_bytes.counts:
                 self.in_flight_bytes.remove(delivery)
         return delivery
+
+    def _take_from_row(self, delivery_id: int) -> Delivery | None:
+        """Takes a delivery out of its row, if it is in one. Where it is not the first one, those up to its row become
+        objects."""
+        row, last = self._rows[0], self._rows[-1]
+        if self._ahead(delivery_id) >= self._ahead(last.first_id) + last.count:
+            return None
+        if delivery_id == row.first_id:
+            delivery = row.delivery(0)
+            self._drop_first(1)
+            return delivery
+        while self._in_rows and delivery_id not in self._each:
+            self._leave_row()
+        return self._each.pop(delivery_id, None)
+
+    def _drop_first(self, count: int) -> None:
+        """Drops the first deliveries of the oldest row."""
+        row = self._rows[0]
+        self._in_rows -= count
+        row.drop(count)
+        if not row.count:
+            self._rows.popleft()
 
     def settle(self, delivery_id: int) -> Delivery | None:
         """Settles a delivery: the client has the record for good."""
@@ -166,6 +232,28 @@ class Channel(Window):
         if delivery is not None:
             delivery.cursor.acknowledge(delivery.number)
         return delivery
+
+    def settle_row(self, delivery_ids: Sequence[int], at: int) -> tuple[Subscription, int] | None:
+        """Settles the oldest deliveries that were sent together, as far as the ids from ``at`` on are theirs, in order.
+        Returns their consumer, and how many; None: that is not so."""
+        if not self._in_rows or delivery_ids[at] != self._rows[0].first_id:
+            return None
+        row = self._rows[0]
+        ids = tuple(delivery_ids[at : at + row.count])
+        count, subscription = len(ids), row.subscription
+        if ids != tuple(range(row.first_id, row.first_id + count)):
+            count = next(n for n, one in enumerate(ids) if one != row.first_id + n)
+        number = row.number
+        self._drop_first(count)
+        self._use(subscription.window, -count)
+        row.cursor.acknowledge_row(number, count)
+        return subscription, count
+
+    def oldest_sent_s(self) -> float:
+        """Returns the time when the oldest delivery in flight was sent; ``inf`` if there is none."""
+        for delivery in self._each.values():
+            return delivery.sent_s
+        return self._rows[0].sent_s if self._in_rows else inf
 
     def settle_run(self, delivery_ids: Iterator[int]) -> dict[tuple[Subscription, Reported], int]:
         """Settles deliveries up to the first that is not in flight, which it takes from the iterator too. Neighbours of
@@ -230,7 +318,14 @@ class Channel(Window):
 
     def check(self) -> None:
         """Asserts the invariants. It visits all deliveries in flight."""
-        there = [*self.in_flight.values(), *self.timed_out.values()]
+        rows = list(self._rows)
+        assert self._in_rows == sum(row.count for row in rows)
+        assert all(row.count > 0 for row in rows)
+        in_rows = [one for row in rows for one in row.deliveries()]
+        ids = [one for row in rows for one in range(row.first_id, row.first_id + row.count)]
+        assert len({*ids, *self._each}) == len(ids) + len(self._each), "an id is in use once"
+        assert not NO_ROWS
+        there = [*self._each.values(), *in_rows, *self.timed_out.values()]
         assert self.used == len(there), f"{self.used} deliveries are counted, {len(there)} are in flight"
         assert self.whole is BOUNDLESS or self.whole.used >= self.used
         if not there:

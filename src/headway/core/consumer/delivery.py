@@ -51,6 +51,34 @@ class Delivery(Struct, eq=False):
         self.cursor, self.chunk, self.number = NO_PROGRESS, None, 0
 
 
+class Row(Struct, eq=False):
+    """Deliveries of neighbours of one chunk that were sent together, under consecutive ids. They are settled from the
+    first on; otherwise each becomes a :class:`Delivery`."""
+
+    first_id: int
+    count: int
+    subscription: Subscription
+    sent_s: float
+    cursor: Cursor
+    chunk: Chunk
+    index: int
+    number: int
+    """Where the first one's record is: its index in the chunk, and its number."""
+
+    def deliveries(self) -> list[Delivery]:
+        return [self.delivery(at) for at in range(self.count)]
+
+    def delivery(self, at: int) -> Delivery:
+        return Delivery(self.subscription, self.sent_s, self.cursor, self.chunk, self.index + at, self.number + at)
+
+    def drop(self, count: int) -> None:
+        """Drops the first ones, which are settled."""
+        self.first_id += count
+        self.index += count
+        self.number += count
+        self.count -= count
+
+
 class DeliveriesByConsumer:
     """The ids of a channel's deliveries in flight, by consumer.
 

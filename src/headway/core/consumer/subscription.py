@@ -312,7 +312,7 @@ class Subscription:
     def oldest_unacknowledged_s(self) -> float:
         """Returns the time when the oldest unacknowledged delivery was sent; ``inf`` if there is none."""
         if self.window is self.channel:
-            return next((delivery.sent_s for delivery in self.channel.in_flight.values()), inf)
+            return self.channel.oldest_sent_s()
         if not self.window.used:
             return inf
         some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from math import ceil
 
-from headway.core.consumer import EVERY_RECORD, Delivery, Session, Subscription
+from headway.core.consumer import EVERY_RECORD, Delivery, Row, Session, Subscription
 from headway.core.delivery.frames import Cuts, address, address_each, exactly_once_position, holds_back, write
 from headway.core.delivery.rendering.backfilling import render_backfill
 from headway.core.delivery.rendering.batch import Losses, end_of_batch, out_of_credit, steps_of
@@ -163,10 +163,13 @@ def _number_in_a_row(piece: bytearray, subscription: Subscription, chunk: Chunk,
     else:
         for delivery_id, hole in enumerate(holes, first_id):
             piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
-    ahead = chunk.first_number
-    cursor.sent(ahead + first, chunk, count)
-    deliveries = [Delivery(subscription, now, cursor, chunk, index, ahead + index) for index in range(first, last)]
-    channel.add_all(first_id, deliveries, subscription.window, chunk, first)
+    number = chunk.first_number + first
+    cursor.sent(number, chunk, count)
+    row = Row(first_id, count, subscription, now, cursor, chunk, first, number)
+    if channel.in_flight_bytes.counts:
+        channel.add_all(first_id, row.deliveries(), subscription.window, chunk, first)
+    else:
+        channel.add_row(row)
     return True
 
 

@@ -9,6 +9,8 @@ Invariants:
   others have settled. It is done when whole chunks would be freed, and once per record, so it costs less than to send
   the record did. Copies of the records would be smaller than their chunks. But deliveries, requeued records and the
   journal know a record by its chunk, and a chunk that is on disk would have to be read first.
+- Unacknowledged records that were sent together are a row (``_owed_rows``) until one of them is settled out of order,
+  or set aside. Those that have an entry each (``_owed``) are older.
 - A detached cursor holds no bytes, because its subscription reads state instead. It is in an empty chunk of its own,
   at its position and number.
 - Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
@@ -16,24 +18,41 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from itertools import groupby
 from math import inf
+
+from msgspec import Struct
 
 from headway.core.log.durable import NOT_DURABLE, DurablePosition
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.lane import Lane
 
+
+class OwedRow(Struct, eq=False):
+    """Neighbours that were sent together and must be acknowledged."""
+
+    first: int
+    stop: int
+    """The numbers of the first one, and of the record behind the last."""
+    chunk: Chunk
+
+
 NONE_UNACKNOWLEDGED: OrderedDict[int, Chunk] = OrderedDict()
-"""Shared by all cursors without unacknowledged records. It is never written to."""
+NO_ROWS: deque[OwedRow] = deque()
+"""Shared by all cursors without unacknowledged records. They are never written to."""
 NONE_ASIDE: dict[int, Chunk] = {}
+ROW_MAX = 256
+"""The most records in a row. If one of them is settled out of order, each gets an entry of its own."""
 SETTLED_BYTES = 4 * CHUNK_BYTES
 """A cursor that holds no more than this behind its position sets nothing aside just because it moves on."""
 
 
 class Cursor:
     __slots__ = (
+        "_owed",
+        "_owed_rows",
         "aside",
         "attached",
         "chunk",
@@ -43,7 +62,6 @@ class Cursor:
         "lane",
         "owner",
         "position",
-        "unacknowledged",
     )
 
     def __init__(self, lane: Lane, owner: object = None) -> None:
@@ -60,11 +78,33 @@ class Cursor:
         """The last sequence that this cursor reads, when another cursor follows it; else 0."""
         self.durable_position: DurablePosition = NOT_DURABLE
         """The durable position of the cursor's owner, to which the cursor reports settled records."""
-        self.unacknowledged = NONE_UNACKNOWLEDGED
-        """Record number -> chunk, of records that were sent and must be acknowledged, except those in ``aside``."""
+        self._owed = NONE_UNACKNOWLEDGED
+        self._owed_rows = NO_ROWS
         self.aside = NONE_ASIDE
         """Record number -> chunk, of the unacknowledged records that were set aside, which are older."""
         self._lower_to(lane.tail)
+
+    @property
+    def unacknowledged(self) -> OrderedDict[int, Chunk]:
+        """Record number -> chunk, of records that were sent and must be acknowledged, except those in ``aside``. Gives
+        each an entry of its own."""
+        if self._owed_rows:
+            self._leave_rows(self._owed_rows[-1].first)
+        return self._owed
+
+    def _leave_rows(self, number: int) -> None:
+        """Gives records in rows entries of their own, up to the row of this number."""
+        rows = self._owed_rows
+        owed = self._owed = OrderedDict() if self._owed is NONE_UNACKNOWLEDGED else self._owed
+        while rows and rows[0].first <= number:
+            row = rows.popleft()
+            for one in range(row.first, row.stop):
+                owed[one] = row.chunk
+
+    @property
+    def awaits_acks(self) -> bool:
+        """Tells whether ``unacknowledged`` has any."""
+        return bool(self._owed or self._owed_rows)
 
     # -- where it is ------------------------------------------------------------------------------------------------
 
@@ -144,8 +184,10 @@ class Cursor:
 
     def unsettled_sequence(self) -> int:
         """Returns the sequence of the first record that is not settled; 0 if there is none."""
-        for number, chunk in (self.aside or self.unacknowledged).items():
+        for number, chunk in (self.aside or self._owed).items():
             return chunk.sequence_of(number - chunk.first_number)
+        for row in self._owed_rows:
+            return row.chunk.sequence_of(row.first - row.chunk.first_number)
         return self.unsent_sequence()
 
     def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
@@ -163,13 +205,13 @@ class Cursor:
 
     def advance(self, size: int) -> None:
         """Moves on by ``size`` bytes, which the outlet took."""
-        if self.durable_position is not NOT_DURABLE and not self.unacknowledged:  # once per send
+        if self.durable_position is not NOT_DURABLE and not self.awaits_acks:  # once per send
             self.durable_position.moved()
         self._move_to(self.position + size)
 
     def catch_up(self) -> None:
         """Moves to the end of the lane, because the outlet took everything. A detached cursor is in the lane again."""
-        if self.durable_position is not NOT_DURABLE and not self.unacknowledged:  # once per send
+        if self.durable_position is not NOT_DURABLE and not self.awaits_acks:  # once per send
             self.durable_position.moved()
         self.position = self.lane.end
         if self.chunk is not self.lane.tail:
@@ -187,7 +229,7 @@ class Cursor:
 
     def _enter(self, chunk: Chunk) -> None:
         self.chunk = chunk
-        if not self.unacknowledged:
+        if not self.awaits_acks:
             self._lower_to(chunk)
         if self.floor is not chunk and self.floor is not None and self._mostly_settled(self.floor):
             self.set_aside()
@@ -196,7 +238,7 @@ class Cursor:
         """Tells whether it holds several chunks behind its position, and most of that is settled. ``rows`` are chunks
         that it needs besides those of unacknowledged records."""
         size, records = self.chunk.start - floor.start, self.chunk.first_number - floor.first_number
-        return size > max(SETTLED_BYTES, rows * SETTLED_BYTES // 2) and 2 * len(self.unacknowledged) < records
+        return size > max(SETTLED_BYTES, rows * SETTLED_BYTES // 2) and 2 * self._owed_count < records
 
     def hold_little(self) -> None:
         """Sets aside what it holds behind its position if most of that is settled. A move does so by itself."""
@@ -206,7 +248,7 @@ class Cursor:
     def set_aside(self) -> None:
         """Lets each unacknowledged record keep only its own chunk, so that the lane drops all else behind the position.
         """
-        if self.unacknowledged:
+        if self.awaits_acks:
             if self.aside:
                 self.lane.cursors_awaiting_acks -= 1
             else:
@@ -288,8 +330,8 @@ class Cursor:
     def close(self) -> None:
         """Takes the cursor out of the lane for good, with all that it holds."""
         self.owner = None
-        if self.unacknowledged:
-            self.unacknowledged.clear()
+        if self.awaits_acks:
+            self._owed, self._owed_rows = NONE_UNACKNOWLEDGED, NO_ROWS
             self.lane.cursors_awaiting_acks -= 1
         if self.aside:
             for chunk in set(self.aside.values()):
@@ -305,19 +347,29 @@ class Cursor:
         """Notes that ``count`` records of a chunk, from ``number`` on, were sent and must be acknowledged.
 
         Called before the cursor moves past them."""
-        if not self.unacknowledged:
+        if not self.awaits_acks:
             self.lane.cursors_awaiting_acks += 1
-        if self.unacknowledged is NONE_UNACKNOWLEDGED:
-            self.unacknowledged = OrderedDict()
-        unacknowledged = self.unacknowledged
-        for one in range(number, number + count):
-            unacknowledged[one] = chunk
+        if count > 1 or self._owed_rows:
+            if self._owed_rows is NO_ROWS:
+                self._owed_rows = deque()
+            for first in range(number, number + count, ROW_MAX):
+                self._owed_rows.append(OwedRow(first, min(first + ROW_MAX, number + count), chunk))
+        else:
+            if self._owed is NONE_UNACKNOWLEDGED:
+                self._owed = OrderedDict()
+            self._owed[number] = chunk
         if self.durable_position is not NOT_DURABLE:  # per record: this test costs less than a call that does nothing
             self.durable_position.moved()
 
     def acknowledge(self, number: int) -> None:
         """Settles record ``number``, and frees the chunks that only this record still held."""
-        chunk = self.unacknowledged.pop(number, None)
+        if self._owed_rows and self._owed_rows[0].first == number:
+            self.acknowledge_row(number, 1)
+            return
+        chunk = self._owed.pop(number, None)
+        if chunk is None and self._owed_rows:
+            self._leave_rows(number)
+            chunk = self._owed.pop(number, None)
         if chunk is None:
             self._acknowledge_other(number)
             return
@@ -325,12 +377,36 @@ class Cursor:
             self._settled_one(number, chunk)
         self._acknowledged()
 
+    def acknowledge_row(self, number: int, count: int) -> None:
+        """Settles neighbours that were sent together, from record ``number`` on, as ``acknowledge`` does each."""
+        rows, stop = self._owed_rows, number + count
+        while number < stop:
+            if not rows or rows[0].first != number:
+                self.acknowledge(number)
+                number += 1
+                continue
+            row = rows[0]
+            chunk, upto = row.chunk, min(row.stop, stop)
+            row.first = upto
+            if upto == row.stop:
+                rows.popleft()
+            if self.durable_position is not NOT_DURABLE:
+                ends = number, upto - 1
+                sequence, last_sequence = (chunk.sequence_of(one - chunk.first_number) for one in ends)
+                self.durable_position.settled(self, number, sequence, upto - 1, last_sequence)
+            number = upto
+            if number == stop:
+                self._acknowledged()
+
     def _settled_one(self, number: int, chunk: Chunk) -> None:
         sequence = chunk.sequence_of(number - chunk.first_number)
         self.durable_position.settled(self, number, sequence, number, sequence)
 
     def acknowledge_run(self, numbers: Sequence[int]) -> None:
         """Settles records, as ``acknowledge`` does each."""
+        if self._owed_rows and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+            self.acknowledge_row(numbers[0], len(numbers))
+            return
         unacknowledged = self.unacknowledged
         if self.durable_position is not NOT_DURABLE or not all(map(unacknowledged.__contains__, numbers)):
             for number in numbers:
@@ -342,8 +418,8 @@ class Cursor:
 
     def _acknowledged(self) -> None:
         """Frees the chunks that only settled records still held. There were unsettled ones."""
-        if self.unacknowledged:
-            self._lower_to(next(iter(self.unacknowledged.values())))
+        if self.awaits_acks:
+            self._lower_to(next(iter(self._owed.values()), None) or self._owed_rows[0].chunk)
         else:
             self.lane.cursors_awaiting_acks -= 1
             self.step()  # otherwise the cursor would hold a chunk that it has read
@@ -365,23 +441,31 @@ class Cursor:
 
     def owes(self, number: int) -> bool:
         """Tells whether a record that was sent is not settled."""
-        return number in self.unacknowledged or number in self.aside
+        return (number in self._owed or number in self.aside
+                or any(row.first <= number < row.stop for row in self._owed_rows))  # fmt: skip
 
     @property
     def owed_records(self) -> int:
         """The number of these."""
-        return len(self.unacknowledged) + len(self.aside)
+        return self._owed_count + len(self.aside)
+
+    @property
+    def _owed_count(self) -> int:
+        return len(self._owed) + sum(row.stop - row.first for row in self._owed_rows)
 
     @property
     def leaves(self) -> int:
         """Returns how many kinds of records before its position are not settled: 0 if all are."""
-        return bool(self.unacknowledged) + bool(self.aside)
+        return self.awaits_acks + bool(self.aside)
 
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Asserts the invariants. It visits every unacknowledged record."""
-        chunk, floor, waiting = self.chunk, self.floor, self.unacknowledged
+        chunk, floor, waiting = self.chunk, self.floor, dict(self._owed)
+        for row in self._owed_rows:
+            assert row.first < row.stop, "a row has records"
+            waiting |= dict.fromkeys(range(row.first, row.stop), row.chunk)
         assert 0 <= self.position <= self.lane.end, "no cursor is ahead of its lane"
         assert chunk.start <= self.position <= chunk.stop, "a cursor is in its chunk"
         assert self.attached or not chunk.size
@@ -399,6 +483,7 @@ class Cursor:
         sent = [*self.aside, *waiting]
         assert sent == sorted(set(sent)), "what was set aside is older"
         assert not NONE_UNACKNOWLEDGED
+        assert not NO_ROWS
         assert not NONE_ASIDE
 
     def aside_by_chunk(self) -> dict[Chunk, int]:
@@ -410,7 +495,11 @@ class Cursor:
 
     def _oldest(self) -> Chunk | None:
         """Returns the oldest chunk of the lane that it needs; None: it needs none."""
-        return next(iter(self.unacknowledged.values()), self.chunk if self.attached else None)
+        for chunk in self._owed.values():
+            return chunk
+        if self._owed_rows:
+            return self._owed_rows[0].chunk
+        return self.chunk if self.attached else None
 
     def _lower_to(self, chunk: Chunk | None) -> None:
         floor = self.floor

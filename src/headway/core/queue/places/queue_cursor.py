@@ -189,7 +189,7 @@ class QueueCursor(Cursor):
                 self.lane.let_go(chunk, self, 1)
             if not self.rows:
                 self.lane.cursors_awaiting_acks -= 1
-                if not self.unacknowledged:
+                if not self.awaits_acks:
                     self.step()
             self._lower_to(super()._oldest())
 

@@ -59,17 +59,14 @@ class Appending:
     def append_straight(self, feeds: list[Feed], run: Run, first: int, session: Session | None, now: float) -> None:
         """Appends a run to the lanes of feeds that take all records as they are (``Route.straight``)."""
         registry = self._registry
-        dialect: Dialect | None = None
         encoded: dict[Dialect, EncodedRun] = {}
         bug: Exception | None = None
         for feed in feeds:
             try:
                 key, lane = feed.key, feed.lane
-                if key.dialect is not dialect:
-                    dialect = key.dialect
-                    frames = encoded.get(dialect)
-                    if frames is None:
-                        frames = encoded[dialect] = dialect.encode(run, first)
+                frames = encoded.get(key.dialect)
+                if frames is None:
+                    frames = encoded[key.dialect] = key.dialect.encode(run, first)
                 lane.append(run, frames, first, now)
                 registry.dirty[feed] = None
                 if session is not None:

@@ -235,9 +235,6 @@ class Publishing:
 
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
         """Puts a run into the lanes and states of its route. Returns the first two fields of :class:`Published`."""
-        if route.straight and run.receipt is None and not self._registry.wide.coming:
-            self.appending.append_straight(route.feeds, run, first, session, now)
-            return len(route.feeds), len(run.ends)
         if route.keyed is None or not may_delete(run):
             return self._take_part(session, run, first, route, now)
         taken, accepted = 0, len(run.ends)
@@ -250,6 +247,9 @@ class Publishing:
 
     def _take_part(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
         """Puts a run into lanes and states as it is. Lanes that it is spread over are taken to want it."""
+        if route.straight and run.receipt is None and not self._registry.wide.coming:
+            self.appending.append_straight(route.feeds, run, first, session, now)
+            return len(route.feeds), len(run.ends)
         ledger = self._registry.ledger
         if route.stream or (route.durable and run.qos):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))

@@ -1,0 +1,78 @@
+"""Deliveries that were sent together are a row: whatever is settled, in whatever order, it is as if each were noted."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.core.stage import Stage
+
+from headway.core.consumer import Channel, channel
+from headway.core.log.lanes import cursor as cursors
+
+
+def noted(of: Channel) -> dict[int, int]:
+    """The numbers of the records in flight, by delivery id, in order. Nothing is taken out of its row for it."""
+    found = {delivery_id: one.number for delivery_id, one in of._each.items()}
+    for row in of._rows:
+        found |= {row.first_id + at: row.number + at for at in range(row.count)}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_are_what_single_deliveries_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = Random(seed)
+    monkeypatch.setattr(channel, "IN_ROWS_MAX", chance.choice([8, 100, 8192]))
+    monkeypatch.setattr(cursors, "ROW_MAX", chance.choice([3, 256]))
+    stage = Stage(memory="64MB")
+    client, publisher = stage.consumer("c", "t", 1, buffer=10**8), stage.client("p")
+    of, cursor = client.session.channel, client.session.subscriptions["t"].cursor
+    of.id_max, of.limit = chance.choice([(60, 50), (65_535, 700), (65_535, 60_000)])
+    owed: dict[int, int] = {}
+
+    def hear(session: object, delivery_id: int, now: float) -> bool:
+        assert delivery_id not in owed
+        owed[delivery_id] = int(client.seen[-1].payload.split()[0])
+        return True
+
+    settle = stage.broker.acknowledge
+    monkeypatch.setattr(stage.broker, "acknowledge", hear)
+    published = 0
+    for _ in range(120):
+        if chance.random() < 0.5:
+            count = chance.choice([1, 2, 5, 30, 300])
+            publisher.publish("t", published, count, size=chance.choice([10, 2000]), qos=1)
+            published += count
+        elif owed:
+            ids = list(owed)
+            at = chance.randrange(len(ids))
+            how = chance.choice(["first", "all", "some", "one", "backwards", "unknown", "looked at", "aside"])
+            if how == "looked at":
+                assert {one: delivery.number for one, delivery in of.in_flight.items()} == owed
+                ids = []
+            elif how == "aside":
+                cursor.set_aside()
+                ids = []
+            elif how == "unknown":
+                ids = [chance.randint(1, of.id_max) for _ in range(5)]
+            elif how != "all":
+                ids = {"first": ids[: at + 1], "some": ids[at : at + 20], "one": ids[at : at + 1],
+                       "backwards": ids[at::-1]}[how]  # fmt: skip
+            if chance.random() < 0.5:
+                stage.broker.acknowledge_all(client.session, ids)
+            else:
+                for one in ids:
+                    settle(client.session, one, stage.now)
+            for one in ids:
+                owed.pop(one, None)
+        stage.turn()
+        assert noted(of) == owed
+        assert of.used == cursor.owed_records == len(owed)
+        assert all(map(cursor.owes, owed.values()))
+    while owed:
+        stage.broker.acknowledge_all(client.session, list(owed))
+        owed.clear()
+        stage.turn()
+    assert not of.used
+    assert not cursor.leaves
+    assert client.numbers == list(range(published))

@@ -70,7 +70,8 @@ class Channel(Window):
         self._each: OrderedDict[int, Delivery] = OrderedDict()
         """Deliveries in flight that are objects of their own, by id. They are older than those in rows."""
         self._rows = NO_ROWS
-        """Those that were sent together, and are settled in order as far as anybody knows."""
+        """Those that were sent together, and are settled in order as far as anybody knows. Their ids only grow: there
+        are none in rows when ids begin again, with a single one (``next_id``)."""
         self._in_rows = 0
         self.by_consumer: DeliveriesByConsumer | None = None
         """Made when somebody asks for the deliveries of one of several consumers."""
@@ -97,10 +98,6 @@ class Channel(Window):
         self._in_rows -= row.count
         for delivery_id, delivery in enumerate(row.deliveries(), row.first_id):  # faster than update()
             each[delivery_id] = delivery
-
-    def _ahead(self, delivery_id: int) -> int:
-        """Returns how far an id is ahead of the first one in rows. Ids go round, and rows have them in their order."""
-        return (delivery_id - self._rows[0].first_id) % self.id_max
 
     @property
     def closed(self) -> bool:
@@ -154,8 +151,6 @@ class Channel(Window):
             return 0
         if self._each and not self._each.keys().isdisjoint(range(first, stop)):
             return 0
-        if self._in_rows and -self._ahead(first) % self.id_max < count:
-            return 0  # the oldest row has the next ones that are in use
         self._last_id = stop - 1
         return first
 
@@ -208,7 +203,7 @@ class Channel(Window):
         """Takes a delivery out of its row, if it is in one. Where it is not the first one, those up to its row become
         objects."""
         row, last = self._rows[0], self._rows[-1]
-        if self._ahead(delivery_id) >= self._ahead(last.first_id) + last.count:
+        if not row.first_id <= delivery_id < last.first_id + last.count:
             return None
         if delivery_id == row.first_id:
             delivery = row.delivery(0)
@@ -324,6 +319,7 @@ class Channel(Window):
         in_rows = [one for row in rows for one in row.deliveries()]
         ids = [one for row in rows for one in range(row.first_id, row.first_id + row.count)]
         assert len({*ids, *self._each}) == len(ids) + len(self._each), "an id is in use once"
+        assert ids == sorted(ids)
         assert not NO_ROWS
         there = [*self._each.values(), *in_rows, *self.timed_out.values()]
         assert self.used == len(there), f"{self.used} deliveries are counted, {len(there)} are in flight"

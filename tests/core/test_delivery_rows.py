@@ -11,24 +11,26 @@ from headway.core.consumer import Channel, channel
 from headway.core.log.lanes import cursor as cursors
 
 
-def noted(of: Channel) -> dict[int, int]:
-    """The numbers of the records in flight, by delivery id, in order. Nothing is taken out of its row for it."""
-    found = {delivery_id: one.number for delivery_id, one in of._each.items()}
+def noted(of: Channel) -> list[tuple[int, int, bool]]:
+    """Ids, numbers and states of the records in flight, in order. Nothing is taken out of its row for it."""
+    found = [(delivery_id, one.number, one.released) for delivery_id, one in of._each.items()]
     for row in of._rows:
-        found |= {row.first_id + at: row.number + at for at in range(row.count)}
+        found += [(row.first_id + at, row.number + at, row.released) for at in range(row.count)]
     return found
 
 
+@pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_are_what_single_deliveries_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_what_single_deliveries_are(seed: int, qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = Random(seed)
     monkeypatch.setattr(channel, "IN_ROWS_MAX", chance.choice([8, 100, 8192]))
     monkeypatch.setattr(cursors, "ROW_MAX", chance.choice([3, 256]))
     stage = Stage(memory="64MB")
-    client, publisher = stage.consumer("c", "t", 1, buffer=10**8), stage.client("p")
+    client, publisher = stage.consumer("c", "t", qos, buffer=10**8), stage.client("p")
     of, cursor = client.session.channel, client.session.subscriptions["t"].cursor
     of.id_max, of.limit = chance.choice([(60, 50), (65_535, 700), (65_535, 60_000)])
     owed: dict[int, int] = {}
+    released: set[int] = set()
 
     def hear(session: object, delivery_id: int, now: float) -> bool:
         assert delivery_id not in owed
@@ -41,14 +43,14 @@ def test_rows_are_what_single_deliveries_are(seed: int, monkeypatch: pytest.Monk
     for _ in range(120):
         if chance.random() < 0.5:
             count = chance.choice([1, 2, 5, 30, 300])
-            publisher.publish("t", published, count, size=chance.choice([10, 2000]), qos=1)
+            publisher.publish("t", published, count, size=chance.choice([10, 2000]), qos=qos)
             published += count
         elif owed:
             ids = list(owed)
             at = chance.randrange(len(ids))
             how = chance.choice(["first", "all", "some", "one", "backwards", "unknown", "looked at", "aside"])
             if how == "looked at":
-                assert [(one, delivery.number) for one, delivery in of.in_flight.items()] == list(owed.items())
+                assert {one: delivery.number for one, delivery in of.in_flight.items()} == owed
                 ids = []
             elif how == "aside":
                 cursor.set_aside()
@@ -58,15 +60,20 @@ def test_rows_are_what_single_deliveries_are(seed: int, monkeypatch: pytest.Monk
             elif how != "all":
                 ids = {"first": ids[: at + 1], "some": ids[at : at + 20], "one": ids[at : at + 1],
                        "backwards": ids[at::-1]}[how]  # fmt: skip
-            if chance.random() < 0.5:
+            if qos == 2 and chance.random() < 0.5:
+                assert stage.broker.on_pubrecs(client.session, ids) == [one in owed for one in ids]
+                released |= owed.keys() & set(ids)
+                ids = []
+            elif chance.random() < 0.5:
                 stage.broker.acknowledge_all(client.session, ids)
             else:
                 for one in ids:
                     settle(client.session, one, stage.now)
             for one in ids:
                 owed.pop(one, None)
+                released.discard(one)
         stage.turn()
-        assert list(noted(of).items()) == list(owed.items())
+        assert noted(of) == [(one, number, one in released) for one, number in owed.items()]
         assert of.used == cursor.owed_records == len(owed)
         assert all(map(cursor.owes, owed.values()))
     while owed:

@@ -10,6 +10,7 @@ from collections.abc import Container
 from math import inf
 from typing import TYPE_CHECKING
 
+from tests.sim.in_rows import unacknowledged
 from tests.sim.model import SubModel, has_high_value, take_apart
 from tests.sim.stream import as_publish
 
@@ -78,7 +79,8 @@ def standing(feed: Feed, found: list[Cursor]) -> None:
         if cursor.floor is None:  # the lane has checked the others
             cursor.check()
     chunks = set(feed.lane.chunks())
-    held = [chunk for cursor in found for chunk in (cursor.floor, *cursor.unacknowledged.values()) if chunk is not None]
+    held = [chunk for cursor in found for chunk in unacknowledged(cursor).values()]
+    held += [cursor.floor for cursor in found if cursor.floor is not None]
     held += [cursor.chunk for cursor in found if cursor.attached]
     assert all(chunk in chunks for chunk in held), "a chunk was dropped that is wanted"
     aside = {chunk for cursor in found for chunk in cursor.aside_by_chunk()}
@@ -90,7 +92,7 @@ def _held(feed: Feed) -> None:
     """Behind its position a cursor holds what its client may have in flight, and little that is settled."""
     for subscription in feed.subscriptions:
         one = subscription.cursor
-        if subscription.reader.queue is not None or one.floor is None or not one.unacknowledged:
+        if subscription.reader.queue is not None or one.floor is None or not one.awaits_acks:
             continue
         behind = [chunk for chunk in feed.lane.chunks() if one.floor.start <= chunk.start < one.chunk.start]
         left, records = cursor_module.SETTLED_BYTES, 0
@@ -271,7 +273,7 @@ def settled(world: World) -> None:
     for session in registry.sessions.values():
         if not session.connected:
             continue
-        assert not session.channel.in_flight, f"{session.client} acknowledged everything, not all is settled"
+        assert not session.channel.used, f"{session.client} acknowledged everything, not all is settled"
         for subscription in session.subscriptions.values():
             assert not subscription.has_more, f"{session.client} reads, and {subscription.filter} does not arrive"
             assert subscription not in registry.watched

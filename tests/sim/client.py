@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.wires.packets import encode_connect, encode_publish
 from tests.sim.chance import TOPICS, Manner, payload
+from tests.sim.in_rows import in_flight, in_flight_as
 from tests.sim.model import SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
@@ -123,7 +124,7 @@ class Client:
         self.write(replies.connack(session_present=session.present))
         for delivery_id in session.channel.orphaned_ids:
             self.write(replies.pubrel(delivery_id))
-        for delivery_id, delivery in session.channel.in_flight.items():
+        for delivery_id, delivery in in_flight(session.channel).items():
             if delivery.released:
                 self.write(replies.pubrel(delivery_id))
         world.reap()
@@ -211,7 +212,7 @@ class Client:
 
     def _gone(self, item: Publish) -> list[SubModel]:
         assert self.session is not None
-        delivery = self.session.channel.in_flight.get(item.packet_id) if item.qos else None
+        delivery = in_flight_as(self.session.channel, item.packet_id) if item.qos else None
         return [
             model for model in self.models
             if (delivery is None or model.subscription is delivery.subscription)
@@ -281,9 +282,9 @@ class Client:
             rng.shuffle(due)
         for kind, some in groupby(due, itemgetter(1)):
             ids = [packet_id for _, _, packet_id in some]
-            if kind == 4 and len(ids) > 1:
+            if len(ids) > 1 and (kind in (4, 5) or (kind == 7 and not self._orphaned)):
                 if self.stream is stream:
-                    self._acknowledge_all(stream, ids)
+                    self._acknowledge_all(stream, kind, ids)
                 continue
             for packet_id in ids:
                 if self.stream is not stream:
@@ -291,11 +292,19 @@ class Client:
                 self._acknowledge(stream, kind, packet_id)
         return bool(due)
 
-    def _acknowledge_all(self, stream: Stream, ids: list[int]) -> None:
-        """As the server does with PUBACKs that come together."""
+    @property
+    def _orphaned(self) -> bool:
+        return self.session is not None and bool(self.session.channel.orphaned_ids)
+
+    def _acknowledge_all(self, stream: Stream, kind: int, ids: list[int]) -> None:
+        """As the server does with acknowledgements that come together."""
         session = self.session
         assert session is not None
-        known = {packet_id for packet_id in ids if packet_id in session.channel.in_flight}
+        if kind == 5:
+            for packet_id, there in zip(ids, self.world.broker.on_pubrecs(session, ids), strict=True):
+                self.write(stream.replies.pubrel(packet_id, 0 if there or self.version == 4 else 0x92))
+            return
+        known = in_flight(session.channel).keys() & set(ids)
         self.world.broker.acknowledge_all(session, ids)
         for packet_id in ids:
             self._has_acknowledged(stream, packet_id, known=packet_id in known)

@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 
+from tests.sim.in_rows import unacknowledged
+
 from headway.core.broker import Broker
 from headway.core.clients.durability.durable_objects import DurableQueueTerms, SubscriptionTerms
 from headway.core.log.durable.ledger import MAIN, DurablePosition, Ledger
@@ -237,7 +239,7 @@ def unsettled(position: DurablePosition) -> list[UnsettledRecord]:
             continue
         standing = [row.chunk.first_number + at for row in getattr(cursor, "rows", ()) for at, flag in
                     enumerate(row.flags) if flag]  # fmt: skip
-        sent = sorted([*cursor.aside, *cursor.unacknowledged, *standing])
+        sent = sorted([*cursor.aside, *unacknowledged(cursor), *standing])
         found += _records(cursor, sent, sent=True)
         if cursor.attached and cursor.position < cursor.end_position:
             unsent = _records(cursor, range(cursor.number, cursor.end_number), sent=False)

@@ -220,4 +220,4 @@ def test_much_is_compared() -> None:
         assert counts["compared"] > 200
         assert counts["segments freed"] > 3
         assert counts["snapshots in slices"] > 3
-    assert counts["segments freed between"] > 1
+    assert counts["segments freed between"] > 0

@@ -10,6 +10,7 @@ from typing import Any
 from tests.sim import audit, chance, subscribing
 from tests.sim.client import Client
 from tests.sim.disk import Disk
+from tests.sim.in_rows import in_flight
 from tests.sim.model import GroupModel, History, Published, SubModel
 from tests.sim.record import Records
 from tests.sim.seeds import in_full
@@ -223,7 +224,7 @@ class World:
 
     def _unsure(self, model: SubModel, session: Session) -> None:
         """It is written off what it has not acknowledged, whether it has it or not."""
-        unsure = sum(delivery.subscription is model.subscription for delivery in session.channel.in_flight.values())
+        unsure = sum(delivery.subscription is model.subscription for delivery in in_flight(session.channel).values())
         model.excess += unsure
         if model.shared is not None:
             model.shared.excess += unsure

@@ -213,6 +213,14 @@ class Broker:
         note_in_flight(delivery_id, delivery)
         return True
 
+    def on_pubrecs(self, session: Session, delivery_ids: Sequence[int]) -> list[bool]:
+        """Does what ``on_pubrec`` does, for each."""
+        known: list[bool] = []
+        while len(known) < len(delivery_ids):
+            count = session.channel.release_row(delivery_ids, len(known))
+            known += [True] * count if count else [self.on_pubrec(session, delivery_ids[len(known)])]
+        return known
+
     def on_pubcomp(self, session: Session, delivery_id: int, now: float) -> bool:
         """Notes that the client no longer holds the id. Returns False for an id that is not in use."""
         if delivery_id in session.channel.orphaned_ids:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sim.audit import standing
+from tests.sim.in_rows import in_flight
 from tests.sim.queues.model import PRESSURE, QueueModel, State
 
 from headway.core.base.errors import Reason
@@ -104,7 +105,7 @@ def _in_flight(world: World) -> None:
     for party in world.parties:
         for number, channel in party.channels.items():
             mine = {id for other, id in party.flights if other == number}
-            theirs = set(channel.in_flight) | set(channel.timed_out)
+            theirs = set(in_flight(channel)) | set(channel.timed_out)
             assert theirs == mine, f"{party.name}: {sorted(theirs)} in flight on {number}, has {sorted(mine)}"
             assert channel.used == len(mine)
             channel.check()

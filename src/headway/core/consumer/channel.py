@@ -39,6 +39,7 @@ class Channel(Window):
         "_each",
         "_in_rows",
         "_last_id",
+        "_released_rows",
         "_rows",
         "by_consumer",
         "id_max",
@@ -72,7 +73,8 @@ class Channel(Window):
         self._rows = NO_ROWS
         """Those that were sent together, and are settled in order as far as anybody knows. Their ids only grow: there
         are none in rows when ids begin again, with a single one (``next_id``)."""
-        self._in_rows = 0
+        self._in_rows = self._released_rows = 0
+        """The deliveries in rows, and how many of the rows, the oldest, are released: clients release in order, too."""
         self.by_consumer: DeliveriesByConsumer | None = None
         """Made when somebody asks for the deliveries of one of several consumers."""
         self.in_flight_bytes = in_flight_bytes
@@ -93,11 +95,11 @@ class Channel(Window):
         return self._each
 
     def _leave_row(self) -> None:
-        """Makes deliveries of the oldest row objects."""
-        row, each = self._rows.popleft(), self._each
-        self._in_rows -= row.count
+        """Makes the deliveries of the oldest row objects."""
+        row, each = self._rows[0], self._each
         for delivery_id, delivery in enumerate(row.deliveries(), row.first_id):  # faster than update()
             each[delivery_id] = delivery
+        self._drop_first(row.count)
 
     @property
     def closed(self) -> bool:
@@ -220,6 +222,7 @@ class Channel(Window):
         row.drop(count)
         if not row.count:
             self._rows.popleft()
+            self._released_rows -= row.released
 
     def settle(self, delivery_id: int) -> Delivery | None:
         """Settles a delivery: the client has the record for good."""
@@ -234,15 +237,25 @@ class Channel(Window):
         if not self._in_rows or delivery_ids[at] != self._rows[0].first_id:
             return None
         row = self._rows[0]
-        ids = tuple(delivery_ids[at : at + row.count])
-        count, subscription = len(ids), row.subscription
-        if ids != tuple(range(row.first_id, row.first_id + count)):
-            count = next(n for n, one in enumerate(ids) if one != row.first_id + n)
-        number = row.number
+        number, subscription, count = row.number, row.subscription, row.in_order(delivery_ids, at)
         self._drop_first(count)
         self._use(subscription.window, -count)
         row.cursor.acknowledge_row(number, count)
         return subscription, count
+
+    def release_row(self, delivery_ids: Sequence[int], at: int) -> int:
+        """Notes that the client has the oldest deliveries that are not released yet, as far as the ids from ``at`` on
+        are those of a row, in order. Returns how many these are."""
+        place = self._released_rows
+        if place == len(self._rows) or not (count := self._rows[place].in_order(delivery_ids, at)):
+            return 0
+        row = self._rows[place]
+        if count < row.count:
+            self._rows.insert(place + 1, row.rest(count))
+            row.count = count
+        row.released = True
+        self._released_rows += 1
+        return count
 
     def oldest_sent_s(self) -> float:
         """Returns the time when the oldest delivery in flight was sent; ``inf`` if there is none."""
@@ -315,6 +328,7 @@ class Channel(Window):
         """Asserts the invariants. It visits all deliveries in flight."""
         rows = list(self._rows)
         assert self._in_rows == sum(row.count for row in rows)
+        assert [row.released for row in rows] == [place < self._released_rows for place in range(len(rows))]
         assert all(row.count > 0 for row in rows)
         in_rows = [one for row in rows for one in row.deliveries()]
         ids = [one for row in rows for one in range(row.first_id, row.first_id + row.count)]

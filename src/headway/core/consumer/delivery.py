@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.core.log import NO_PROGRESS, Chunk, Cursor, OutOfOrderProgress
 from headway.core.message import Record
@@ -64,12 +66,29 @@ class Row(Struct, eq=False):
     index: int
     number: int
     """Where the first one's record is: its index in the chunk, and its number."""
+    released: bool = False
+
+    def in_order(self, delivery_ids: Sequence[int], at: int) -> int:
+        """Returns how many of the ids from ``at`` on are those of this row, from its first on."""
+        if delivery_ids[at] != self.first_id:
+            return 0
+        ids = tuple(delivery_ids[at : at + self.count])
+        if ids == tuple(range(self.first_id, self.first_id + len(ids))):
+            return len(ids)
+        return next(n for n, one in enumerate(ids) if one != self.first_id + n)
+
+    def rest(self, count: int) -> Row:
+        """Returns a row of those behind the first ``count``."""
+        rest = replace(self)
+        rest.drop(count)
+        return rest
 
     def deliveries(self) -> list[Delivery]:
         return [self.delivery(at) for at in range(self.count)]
 
     def delivery(self, at: int) -> Delivery:
-        return Delivery(self.subscription, self.sent_s, self.cursor, self.chunk, self.index + at, self.number + at)
+        return Delivery(self.subscription, self.sent_s, self.cursor, self.chunk, self.index + at, self.number + at,
+                        self.released)  # fmt: skip
 
     def drop(self, count: int) -> None:
         """Drops the first ones, which are settled."""

@@ -248,8 +248,7 @@ class MqttPeer(ClientSide):
             for number in numbers:
                 broker.on_pubcomp(session, number, self.engine.now())
         elif kind is PubRec:
-            known = [broker.on_pubrec(session, number) for number in numbers]
-            self._answer_all(PubRel, ids, known)
+            self._answer_all(PubRel, ids, broker.on_pubrecs(session, numbers))
         else:
             known = []
             for number in numbers:

@@ -14,6 +14,7 @@ from tests.core.queues_stage import purged
 from tests.core.test_queue_picking_seeded import COLOURS, SELECTORS
 from tests.sim.audit import standing
 from tests.sim.disk import Disk
+from tests.sim.in_rows import in_flight
 from tests.sim.queues.picking.client import HEALTHY, MANNERS, Client
 from tests.sim.queues.picking.truth import PRESSURE, Facts, Truth
 from tests.sim.seeds import in_full
@@ -145,7 +146,7 @@ class World:
     def _at_rest(self) -> None:
         for client in self.clients:
             client.outlet.check()
-            assert set(client.channel.in_flight) == set(client.held)
+            assert set(in_flight(client.channel)) == set(client.held)
         for truth in self.truths:
             truth.at_rest(self.now)
             self._nobody_forgotten(truth)

@@ -19,7 +19,7 @@ from bench.driver.subscribers import LOOK_S, percentiles
 from bench.driver.worker import cpu_s, say
 from bench.errors import PeerFailed
 from bench.wires.durable import AmqpDurable, Confirms
-from bench.wires.mqtt import PubAcks
+from bench.wires.mqtt import PubAcks, PubComps
 from bench.wires.wire import Levels
 
 READ_BYTES = 256 * 1024
@@ -117,7 +117,7 @@ class ConfirmedPublisher:
 
     def __init__(
         self, sock: socket.socket, window: int, make: Callable[[int, int], bytes | bytearray | memoryview],
-        confirms: Confirms | PubAcks | None = None,
+        confirms: Confirms | PubAcks | PubComps | None = None,
     ) -> None:  # fmt: skip
         self.sock = sock
         self.confirms = confirms or Confirms()
@@ -140,7 +140,9 @@ class ConfirmedPublisher:
     def finish(self) -> bool:
         """Sends on what is begun; returns whether all of that went."""
         try:
-            while self._rest:
+            while self._rest or self.confirms.answers:
+                if not self._rest:
+                    self._rest, self.confirms.answers = memoryview(self.confirms.answers), b""
                 self._rest = self._rest[self.sock.send(self._rest) :]
         except BlockingIOError:
             return False
@@ -156,6 +158,8 @@ class ConfirmedPublisher:
                 self.confirms.take(data)
         except BlockingIOError:
             pass
+        if self.confirms.answers:
+            self.finish()
         now, count = time.monotonic_ns(), self.confirms.count
         while self._sent and self._sent[0][0] <= count:
             self.waits_ns.append(now - self._sent.popleft()[1])

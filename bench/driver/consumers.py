@@ -1,5 +1,5 @@
 """The clients of one queue: consumers that acknowledge, and the publisher that keeps step with them, in one process.
-Or those of one topic at QoS 1, where every consumer gets all messages.
+Or those of one topic at QoS 1 or 2, where every consumer gets all messages.
 
 Each delivery is acknowledged on its own, and what one read brought in one write, as pika's callback connections do. The
 publisher is ahead of the consumers by ``AHEAD`` messages at most: the queue neither grows, which would measure
@@ -20,7 +20,7 @@ from bench.driver.message import Template
 from bench.driver.publisher import opened as publisher_opened
 from bench.driver.subscribers import BUFFER_BYTES, DRAIN_S, LOOK_S, QUIET_S, opened
 from bench.driver.worker import cpu_s, say
-from bench.wires.mqtt import MqttAcknowledged, PubAcks
+from bench.wires.mqtt import MqttAcknowledged, MqttExactlyOnce, PubAcks, PubComps
 from bench.wires.wire import Frame, Levels, NamedQueueWire, QueueWire
 
 AHEAD, STEP = 2_000, 500
@@ -42,7 +42,7 @@ def work(
     template = Template(wire, sock, queue, payload_bytes)
     publisher: QueuePublisher | TopicPublisher
     if isinstance(wire, MqttAcknowledged):
-        publisher = TopicPublisher(sock, template)
+        publisher = TopicPublisher(sock, template, PubComps() if isinstance(wire, MqttExactlyOnce) else PubAcks())
     else:
         publisher = QueuePublisher(sock, template)
     consumers = Consumers(wire, socks, queue, frame)
@@ -111,10 +111,10 @@ class QueuePublisher:
 
 
 class TopicPublisher:
-    """The publisher of a topic at QoS 1. ``published`` counts the messages that were given to be sent."""
+    """The publisher of a topic at QoS 1 or 2. ``published`` counts the messages that were given to be sent."""
 
-    def __init__(self, sock: socket.socket, template: Template) -> None:
-        self._publisher = ConfirmedPublisher(sock, WINDOW, template.acknowledged, PubAcks())
+    def __init__(self, sock: socket.socket, template: Template, confirms: PubAcks | PubComps) -> None:
+        self._publisher = ConfirmedPublisher(sock, WINDOW, template.acknowledged, confirms)
 
     @property
     def published(self) -> int:
@@ -126,7 +126,8 @@ class TopicPublisher:
         self._publisher.publish(delivered + AHEAD - self.published)
 
     def finish(self) -> bool:
-        """Sends on what is begun; returns whether all of that went."""
+        """Sends on what is begun, handshakes too; returns whether all of that went."""
+        self._publisher.read()
         return self._publisher.finish()
 
 
@@ -167,9 +168,9 @@ class Consumers:
             count, acknowledgements = self._by_number(self._wire, fd, got)
         else:
             count, acknowledgements = self._by_name(self._wire, fd, sock, got)
-        if count:
+        if acknowledgements:
             sock.sendall(acknowledgements)
-            self.delivered += count
+        self.delivered += count
         return got > 0
 
     def _by_number(self, wire: QueueWire, fd: int, got: int) -> tuple[int, bytes]:
@@ -180,6 +181,6 @@ class Consumers:
 
     def _by_name(self, wire: NamedQueueWire, fd: int, sock: socket.socket, got: int) -> tuple[int, bytes]:
         data = self._rests[fd] + self._buffer[:got]
-        names, used = wire.names_in(data, self._frame)
+        count, answers, used = wire.answers_to(sock, self._queue, data, self._frame)
         self._rests[fd] = data[used:]
-        return len(names), wire.acknowledgements_of(sock, self._queue, names)
+        return count, answers

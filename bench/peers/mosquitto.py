@@ -26,14 +26,16 @@ set_tcp_nodelay false
         "persistence false, sys_interval 0, log_type: nothing that is not asked for here is done.",
         "set_tcp_nodelay: true for the latency workload, as its manual advises; for all others false, the default: "
         "fan-out is faster so.",
+        "max_queued_messages, max_inflight_messages: no limits where each message is acknowledged, or it drops some.",
     )
 
     def tuned(self, workload: str) -> Peer:
-        if workload != "latency":
-            return self
-        quick = Mosquitto()
-        quick.config = self.config.replace("set_tcp_nodelay false", "set_tcp_nodelay true")
-        return quick
+        tuned = Mosquitto()
+        if workload == "latency":
+            tuned.config = self.config.replace("set_tcp_nodelay false", "set_tcp_nodelay true")
+        if workload == "acknowledged":
+            tuned.config += "max_queued_messages 0\nmax_inflight_messages 0\n"
+        return tuned
 
     def command(self, instance: Instance) -> list[str]:
         return [self.find() or self.program, "-c", str(instance.folder / self.config_name)]

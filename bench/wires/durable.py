@@ -54,6 +54,8 @@ class AmqpDurable(Amqp):
 class Confirms:
     """Confirms of the messages 1, 2, 3 ...: one for each message, in any order; a confirm may stand for many."""
 
+    answers = b""
+
     def __init__(self) -> None:
         self._upto = 0
         """The number up to which all are confirmed."""

@@ -11,6 +11,9 @@ from bench.wires.wire import Frame, Levels, NamedQueueWire, Wire, dial, take
 from headway.wire.mqtt.packets import TopicRequest
 
 PACKET_IDS = 65_535
+PUBREC, PUBREL, PUBCOMP = b"\x50", b"\x62", b"\x70"
+STEP_BYTES = 4
+"""The size of each of them."""
 
 
 class Mqtt(Wire):
@@ -51,7 +54,7 @@ class MqttAcknowledged(Mqtt, NamedQueueWire):
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
         packet_id = number % PACKET_IDS + 1
-        return encode_publish("/".join(levels), payload, version=self.version, qos=1, packet_id=packet_id)
+        return encode_publish("/".join(levels), payload, version=self.version, qos=self.qos, packet_id=packet_id)
 
     def names_in(self, data: bytes, frame: Frame) -> tuple[list[bytes], int]:
         used = len(data) - len(data) % frame.size_bytes
@@ -61,8 +64,68 @@ class MqttAcknowledged(Mqtt, NamedQueueWire):
         return b"".join([b"\x40\x02" + name for name in names])
 
 
+class MqttExactlyOnce(MqttAcknowledged):
+    """MQTT 3.1.1 at QoS 2. A delivery is settled with its PUBREL. Publishers and subscribers carry out the handshake of
+    all that one read brings with one write."""
+
+    qos = 2
+
+    def answers_to(self, sock: socket.socket, queue: Levels, data: bytes, frame: Frame) -> tuple[int, bytes, int]:
+        at, settled, answers = 0, 0, list[bytes]()
+        while at < len(data):
+            kind = data[at : at + 1]
+            size = STEP_BYTES if kind == PUBREL else frame.size_bytes
+            kinds = data[at::size]
+            count = min(len(kinds) - len(kinds.lstrip(kind)), (len(data) - at) // size)
+            if not count:
+                break
+            stop, place = at + count * size, at + (2 if kind == PUBREL else frame.payload_at - 2)
+            answer, ids = PUBCOMP if kind == PUBREL else PUBREC, (data[place:stop:size], data[place + 1 : stop : size])
+            answers.append(steps(answer, *ids))
+            settled += count if kind == PUBREL else 0
+            at = stop
+        return settled, b"".join(answers), at
+
+
+def steps(kind: bytes, high: bytes, low: bytes) -> bytes:
+    """Returns packets of the handshake for packet identifiers of which these are the first and second bytes."""
+    packets = bytearray((kind + b"\x02\0\0") * len(low))
+    packets[2::STEP_BYTES], packets[3::STEP_BYTES] = high[: len(low)], low
+    return bytes(packets)
+
+
+class PubComps:
+    """Counts the messages of a publisher at QoS 2 whose handshakes are done. ``answers`` has PUBRELs to be sent."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.answers = b""
+        self._rest = b""
+
+    def take(self, data: bytes) -> None:
+        """Raises PeerFailed for anything but PUBREC and PUBCOMP."""
+        data = self._rest + data
+        stop = len(data) - len(data) % STEP_BYTES
+        data, self._rest = data[:stop], data[stop:]
+        at, answers = 0, [self.answers]
+        while at < len(data):
+            kinds = data[at::STEP_BYTES]
+            if kinds[:1] not in (PUBREC, PUBCOMP):
+                raise PeerFailed("answered something other than a step of the handshake")
+            count = len(kinds) - len(kinds.lstrip(kinds[:1]))
+            stop = at + count * STEP_BYTES
+            if kinds[:1] == PUBCOMP:
+                self.count += count
+            else:
+                answers.append(steps(PUBREL, data[at + 2 : stop : STEP_BYTES], data[at + 3 : stop : STEP_BYTES]))
+            at = stop
+        self.answers = b"".join(answers)
+
+
 class PubAcks:
     """Counts the acknowledgements of a publisher's messages at QoS 1."""
+
+    answers = b""
 
     SIZE = 4
 

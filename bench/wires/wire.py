@@ -93,6 +93,11 @@ class NamedQueueWire(Wire):
     def acknowledgements_of(self, sock: socket.socket, queue: Levels, names: Sequence[bytes]) -> bytes:
         """Returns the bytes that acknowledge the deliveries of these names, each by itself."""
 
+    def answers_to(self, sock: socket.socket, queue: Levels, data: bytes, frame: Frame) -> tuple[int, bytes, int]:
+        """Returns how many deliveries are settled with these bytes, what answers them, and their size."""
+        names, used = self.names_in(data, frame)
+        return len(names), self.acknowledgements_of(sock, queue, names), used
+
 
 def dial(port: int) -> socket.socket:
     """Opens a plain connection, with a limit on the wait for each answer."""

@@ -8,7 +8,7 @@ from typing import Any
 from bench.driver import consumers
 from bench.driver.flood import PATIENCE_S, TICK_SHARE, watch, workers
 from bench.peers.peer import Peer, Running
-from bench.wires.mqtt import Mqtt, MqttAcknowledged
+from bench.wires.mqtt import Mqtt, MqttAcknowledged, MqttExactlyOnce
 from bench.wires.wire import Frame, Levels, NamedQueueWire, QueueWire, measure
 from bench.workloads.workload import Case, Column, Figures, Workload
 
@@ -53,6 +53,8 @@ class Workqueue(Workload):
         wire = self.wire(running.peer)
         assert wire is not None
         frame = measure(wire, running.port, unused_name(), PAYLOAD_BYTES)
+        if case.values.get("qos") == MqttExactlyOnce.qos:
+            wire = MqttExactlyOnce()  # whose frames are of the same size
         if seconds >= 1:
             _work(running, wire, unused_name(), case, frame, running.peer.warm_up_s)
             running.process.forget_peak()
@@ -64,15 +66,16 @@ class Workqueue(Workload):
 class Acknowledged(Workqueue):
     name = "acknowledged"
     about = (
-        "MQTT at QoS 1: 1 publisher with at most 100 messages that the broker has not acknowledged, to 1 and 50 "
+        "MQTT at QoS 1 and 2: 1 publisher with at most 100 messages that the broker has not acknowledged, to 1 and 50 "
         "subscribers that acknowledge each delivery; 128 B, at most 2,000 published and not yet delivered"
     )
     unsuited = "no MQTT"
 
     def cases(self, tiny: bool) -> list[Case]:
         return [
-            Case(f"1 to {number}", {"consumers": number, "pause_s": 0.0}) for number in ((1, 2) if tiny else (1, 50))
-        ]
+            Case(f"QoS {qos}, 1 to {number}", {"consumers": number, "pause_s": 0.0, "qos": qos})
+            for qos in (1, 2) for number in ((1, 2) if tiny else (1, 50))
+        ]  # fmt: skip
 
     def wire(self, peer: Peer) -> NamedQueueWire | QueueWire | None:
         return MqttAcknowledged() if type(peer.wire) is Mqtt else None

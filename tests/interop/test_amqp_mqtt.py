@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pamqp.commands import Basic
+from pika import BasicProperties
 from pika.exceptions import UnroutableError
 from tests.interop.amqp_broker import AmqpBroker
 from tests.interop.amqp_pika import Pika
@@ -86,6 +87,18 @@ def test_mqtt_to_amqp(mqtt: int, client: Pika, word: str, version: int, qos: int
             assert [one.key for one in got] == [under(word, one, ".") for one in wanted]
             assert {one.exchange for one in got} == {TOPIC}
             assert client.count(queues[key])[0] == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("lifetime", ["9223372036854775807", "4294967296500", "60000"])
+def test_lifetimes_that_mqtt_cannot_tell(mqtt: int, client: Pika, word: str, lifetime: str, qos: int) -> None:
+    with paho(mqtt, word, 5) as reader:
+        reader.subscribe(f"{word}/#", qos=qos)
+        client.channel.basic_publish(TOPIC, f"{word}.a", b"1", BasicProperties(expiration=lifetime))
+        client.channel.basic_publish(TOPIC, f"{word}.a", b"2")
+        first, second = reader.wait(2)
+        assert (first.payload, second.payload) == (b"1", b"2")
+        assert first.properties.MessageExpiryInterval == min(int(lifetime) // 1000, 0xFFFF_FFFF)
 
 
 @BOTH

@@ -21,7 +21,7 @@ class Letters:
 
     def __init__(self) -> None:
         self.error: ProtocolError | None = None
-        self.packets = self.extra_work = 0
+        self.packets = self.extra_work = self.remembered_bytes = 0
 
     def feed(self, data: bytes, items_max: int = 0) -> list[Item]:
         known, wrong, _ = data.partition(b"?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headway.core.message import NO_PROPERTIES, Properties, Record
+from headway.wire.amqp.kept.common import MS_LARGEST
 from headway.wire.codecs import queue_form
 from headway.wire.common import NO_COMMON, Address, CommonProperties, address_of, run_to
 
@@ -27,6 +28,17 @@ def test_all_properties_come_back() -> None:
         CommonProperties(correlation_id="c" * 300), CommonProperties(message_id="m" * 300, type="t" * 300),
     ):  # fmt: skip
         assert again(common) == common
+
+
+def test_times_that_other_protocols_cannot_tell() -> None:
+    """AMQP's have 64 bits of seconds, and a lifetime any digits. Whoever writes them has 64 bits of milliseconds."""
+    for seconds in (1 << 62, (1 << 63) - 1, (1 << 64) - 1):
+        told = again(CommonProperties(timestamp_ms=seconds * 1000, expiration_ms=seconds * 1000))
+        assert told.timestamp_ms is None
+        assert told.expiration_ms is not None
+        assert told.expiration_ms + MS_LARGEST < 1 << 63
+    late = CommonProperties(timestamp_ms=MS_LARGEST // 1000 * 1000)
+    assert again(late) == late
 
 
 def test_mqtt_sees_them_in_its_own_fields() -> None:

@@ -22,7 +22,7 @@ class Decoder(ABC, Generic[Item]):
     error only when its item is due.
     """
 
-    __slots__ = ("_rest", "error", "extra_work", "packets", "tail")
+    __slots__ = ("_rest", "error", "extra_work", "packets", "remembered_bytes", "tail")
 
     def __init__(self) -> None:
         self.error: ProtocolError | None = None
@@ -31,6 +31,8 @@ class Decoder(ABC, Generic[Item]):
         self.extra_work = 0
         """Units of a turn's work in the last call of ``feed``, besides one for each item: for frames that brought no
         item, and for items that take longer to read and carry out than the smallest."""
+        self.remembered_bytes = 0
+        """The memory of what was read and is kept for later packets."""
         self.tail = Tail()
         self._rest: tuple[bytes, int] | None = None
         """Received bytes that are not decoded yet, from this position on."""
@@ -59,6 +61,10 @@ class Decoder(ABC, Generic[Item]):
     def oldest(self) -> int:
         """The number of the incomplete packet that began first."""
         return self.packets
+
+    def remember_less(self) -> bool:
+        """Forgets what is kept for later packets, as there is no memory for it. Returns whether that was possible."""
+        return False
 
     @property
     def waits(self) -> bool:

@@ -1,5 +1,5 @@
-"""Remembered: what was read lately of one client, so that the same is read once. It has a limit in bytes, for no pool
-counts it: every connection may take up that much."""
+"""Remembered: what was read lately of one client, so that the same is read once. It has a limit in bytes, and its owner
+counts them to the client's tab."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Value = TypeVar("Value")
 
 
 class Remembered(Generic[Key, Value]):
-    __slots__ = ("_bytes", "_known", "get")
+    __slots__ = ("_known", "bytes", "get")
 
     def __init__(self) -> None:
         self._known: dict[Key, Value] = {}
-        self._bytes = 0
+        self.bytes = 0
         self.get = self._known.get
 
     def keep(self, key: Key, value: Value, size: int) -> None:
@@ -24,8 +24,11 @@ class Remembered(Generic[Key, Value]):
         is too much, all else is forgotten."""
         if size > REMEMBERED_BYTES_MAX // 4:
             return
-        if self._bytes + size > REMEMBERED_BYTES_MAX:
-            self._known.clear()
-            self._bytes = 0
+        if self.bytes + size > REMEMBERED_BYTES_MAX:
+            self.clear()
         self._known[key] = value
-        self._bytes += size
+        self.bytes += size
+
+    def clear(self) -> None:
+        self._known.clear()
+        self.bytes = 0

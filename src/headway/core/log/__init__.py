@@ -16,6 +16,7 @@ from headway.core.log.durable import (
 )
 from headway.core.log.lanes import (
     ANSWERS,
+    CHANNELS,
     CHUNK_BYTES,
     CONSUMER_BYTES,
     DECLARED,
@@ -30,6 +31,7 @@ from headway.core.log.lanes import (
     RECEIPT_BYTES,
     RECEIPT_READER_BYTES,
     RECEIPTS,
+    REMEMBERED,
     RIGHTS,
     SELECT_BYTES,
     SESSION,
@@ -72,13 +74,13 @@ from headway.core.log.states import (
 )
 
 __all__ = [
-    "ANSWERS", "Chunk", "CHUNK_BYTES", "Client", "Coming", "CommittedPosition", "CONSUMER_BYTES", "Cursor",
+    "ANSWERS", "CHANNELS", "Chunk", "CHUNK_BYTES", "Client", "Coming", "CommittedPosition", "CONSUMER_BYTES", "Cursor",
     "DECLARED", "DELIVERY_BYTES", "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S",
     "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN",
     "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS", "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts",
     "OutOfOrderProgress", "Owners", "Pool", "QUERIES", "QUEUE_BYTES", "read_stretch", "RECEIPT_BYTES",
-    "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS", "RoomWanted", "SAVED_RECORD_BYTES",
-    "SELECT_BYTES", "SESSION", "SESSION_BYTES", "share_of", "Shares", "SPILL_BYTES_MIN", "SpillHandle", "State",
-    "StateEntry", "StatePass", "StateReading", "StateTerms", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
-    "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "REMEMBERED", "Retained", "RIGHTS", "RoomWanted",
+    "SAVED_RECORD_BYTES", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "share_of", "Shares", "SPILL_BYTES_MIN",
+    "SpillHandle", "State", "StateEntry", "StatePass", "StateReading", "StateTerms", "stretch_bytes",
+    "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -17,6 +17,7 @@ from pamqp import base, commands
 from headway.core.base import Refused, moved
 from headway.core.clients import Queues
 from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
+from headway.core.log import CHANNELS
 from headway.core.message import Run
 from headway.core.permission import ALL_RIGHTS
 from headway.server.amqp.faults import ChannelFault
@@ -47,6 +48,7 @@ from headway.server.peers import (
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method
 
+CHANNEL_BYTES = 1200
 QUEUES_PER_WORK = 32
 TAGS_PER_WORK = 8
 """How many queues are woken, and how many consumers are stopped or let go on, in the time of one unit of work."""
@@ -63,6 +65,7 @@ class AmqpChannel:
         self.session = session
         self.number = number
         self.queues: Queues = peer.engine.broker.queues
+        session.tab.add(CHANNELS, CHANNEL_BYTES)
         self.core = Channel(NO_LIMIT, NO_LIMIT, number, session.number, session.channel.in_flight_bytes)
         self.core.whole = session.channel
         self.state = OPEN
@@ -152,6 +155,7 @@ class AmqpChannel:
             self.peer.engine.broker.registry.deferred.begin(
                 self._committing.commit, self.now(), client=self.session, whole=True
             )
+        self.session.tab.add(CHANNELS, -CHANNEL_BYTES)
         self.queues.close_channel(self.session, self.core, self.now())
 
     # -- what a transaction can defer -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pamqp import base, commands
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import Channel, CloseChannel, Session, Subscription
 from headway.server.amqp import consuming, declaring
-from headway.server.amqp.channel import AmqpChannel
+from headway.server.amqp.channel import CHANNEL_BYTES, AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import Handshake
@@ -31,8 +31,9 @@ from headway.wire.amqp import replies
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 
-PARTS_MAX = 2
-"""Limit of partial messages on all channels of a connection together, in messages of the largest size."""
+PARTS_MAX, HEADERS_BYTES_MAX = 2, 1024 * 1024
+"""Limits of partial messages on all channels of a connection together: of their bodies, and of their headers if that is
+more than this, in messages of the largest size."""
 _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 40, AckBatch: 60 << 16 | 80}
 
 
@@ -59,7 +60,8 @@ class AmqpPeer(ClientSide):
 
     @property
     def broken(self) -> ProtocolError | None:
-        if self.decoder.buffered_bytes > PARTS_MAX * self.decoder.message_bytes_max:
+        decoder, most = self.decoder, PARTS_MAX * self.decoder.message_bytes_max
+        if decoder.buffered_bytes > most or decoder.overhead_bytes > max(most, HEADERS_BYTES_MAX):
             return connection_fault(ReplyCode.RESOURCE_ERROR, "parts of too many messages on too many channels")
         return self.decoder.error
 
@@ -145,6 +147,7 @@ class AmqpPeer(ClientSide):
             raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} (at most {self.channel_max})")
         if number in self.channels or number in self._closing_channels:
             raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is open already")
+        self.session.tab.check(CHANNEL_BYTES)
         self.channels[number] = AmqpChannel(self, self.session, number)
         self.say(number, commands.Channel.OpenOk())
 

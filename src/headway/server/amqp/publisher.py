@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from pamqp import commands
 
@@ -46,23 +47,28 @@ FACTS_MAX = 256
 """Decoded properties that are remembered."""
 FACTS_BYTES_MAX = 512
 """Size up to which encoded properties are remembered."""
+FACTS_BYTES, FACTS_TIMES = 1000, 12
+"""The memory of decoded properties, besides so many times their size."""
+REMEMBERED_FACTS = "remembered_properties"
 READ_WORK, READ_BYTES_A_UNIT = 8, 64
 """The work of decoding properties that are not remembered, and so many of their bytes for one unit more: with a header
 of its own a message is ten times the work of one that is like the last."""
 
 
 class Publisher:
-    __slots__ = ("_channel", "_facts", "_number", "_session")
+    __slots__ = ("_channel", "_facts", "_facts_bytes", "_number", "_session")
 
     def __init__(self, channel: ChannelSide, session: Session) -> None:
         self._channel = channel
         self._session = session
         self._facts: dict[bytes, Facts] = {}
+        self._facts_bytes = 0
         self._number = 0
         """Number of the last message since confirm.select."""
 
     def over(self) -> None:
         """Drops the channel when it is closed."""
+        self._forget_facts()
         del self._channel
 
     def checked(self, item: PublishedRun) -> Run:
@@ -139,10 +145,24 @@ class Publisher:
             if HIDDEN_MARK in raw:
                 facts = read(without_hidden(raw))
             if len(raw) <= FACTS_BYTES_MAX:
-                if len(self._facts) >= FACTS_MAX:
-                    self._facts.clear()
-                self._facts[raw] = facts
+                self._remember(raw, facts)
         return facts
+
+    def _remember(self, raw: bytes, facts: Facts) -> None:
+        """Remembers decoded properties, as far as there is memory for them."""
+        size, tab = FACTS_BYTES + FACTS_TIMES * len(raw), self._session.tab
+        if len(self._facts) >= FACTS_MAX:
+            self._forget_facts()
+        with suppress(Refused):
+            tab.check(size)
+            tab.add(REMEMBERED_FACTS, size)
+            self._facts_bytes += size
+            self._facts[raw] = facts
+
+    def _forget_facts(self) -> None:
+        self._facts.clear()
+        self._session.tab.add(REMEMBERED_FACTS, -self._facts_bytes)
+        self._facts_bytes = 0
 
     def _hidden(self, item: PublishedRun) -> list[str]:
         """Returns the routing keys of the BCC header. Raises :class:`ChannelFault`."""

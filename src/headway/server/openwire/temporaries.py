@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 from headway.core.base import Reason, Refused
+from headway.core.clients import queue_object
 from headway.core.consumer import QueueTerms
 from headway.core.message import Record, topic_of
+from headway.core.permission import Operation
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.engine import Engine
 from headway.server.openwire.faults import JmsFault
@@ -27,6 +29,8 @@ from headway.wire.openwire.replies import DESTINATION_ERROR
 
 TELL_WORK = 8
 TERMS = QueueTerms(exclusive=True)
+OWN_IDS = "ID:"
+"""Ids of connections that libraries make begin so. A client that chooses another id could take any queue's name."""
 TEMPORARIES_MAX = 4096
 """Those of one connection."""
 NAME_CHARS_MAX = 1255
@@ -78,6 +82,8 @@ class Temporaries(PeerPart[ClientSide]):
             raise JmsFault(text, DESTINATION_ERROR)
         if not destination.name.startswith(f"{peer.connection_id}:"):
             raise JmsFault(f"{destination} is not named after its connection", DESTINATION_ERROR)
+        if destination.kind is Type.TEMP_QUEUE and not destination.name.startswith(OWN_IDS):
+            peer.granted.rights.check(Operation.DECLARE, queue_object(destination.name))
         peer.budget.left -= SUBSCRIBE_WORK
         session = peer.granted
         size = _bytes_of(destination)

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.consumer import Feed, Session
 from headway.core.delivery import FLUSH_BYTES
+from headway.core.log import REMEMBERED
 from headway.core.message import Run
 from headway.core.permission import NOBODY
 from headway.core.routing import is_out_of_room, pause_reason
@@ -59,8 +60,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_final", "_held", "_lanes", "_noted_bytes", "_reads_much", "budget", "decoder", "handles", "heartbeat_s",
-        "keep_alive_s", "pending_replies", "session", "state",
+        "_final", "_held", "_lanes", "_noted_bytes", "_reads_much", "_remembered_bytes", "budget", "decoder", "handles",
+        "heartbeat_s", "keep_alive_s", "pending_replies", "session", "state",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
@@ -100,6 +101,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         """The last word to the client, once the connection is about to end."""
         self._lanes = -1
         """Lanes that the last publish went to; -1: nothing has been published."""
+        self._remembered_bytes = 0
+        """The memory of what the decoder keeps, as last counted."""
         self._reads_much = False
         """Whether reads are large because of who has its lane."""
 
@@ -170,8 +173,11 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         greeting = self.session is None
         budget.left = granted = engine.connection_budget(greeting=greeting)
         if data or not items:
-            items += self.decoder.feed(data, granted)
-            budget.left -= self.decoder.extra_work
+            decoder = self.decoder
+            items += decoder.feed(data, granted)
+            budget.left -= decoder.extra_work
+            if decoder.remembered_bytes != self._remembered_bytes:
+                self._count_remembered()
         asked = budget.running is not None  # any item but a bare run
         at, count, room, lost, publishes, looked_at = 0, len(items), False, 0, self.publishes, self.looked_at
         why: Iterable[object] = ()
@@ -223,6 +229,20 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         if self.connection.leaving and budget.running is None and not self.says_goodbye():
             self.connection.hold_back_again(held=self.session is not None and bool(self.session.paused_by))
         return self.after(asked)
+
+    def _count_remembered(self) -> None:
+        """Counts what the decoder keeps for later packets as memory of its client."""
+        session, decoder = self.session, self.decoder
+        if session is None:
+            return  # counted with the next ones
+        try:
+            session.tab.check(max(0, decoder.remembered_bytes - self._remembered_bytes))
+        except Refused as refusal:
+            if not decoder.remember_less():
+                self.note_limit(refusal)
+                self.connection.end_soon(refusal.reason, str(refusal), told=True)
+        self._remembered_bytes = decoder.remembered_bytes
+        session.tab.put(REMEMBERED, decoder.remembered_bytes)
 
     def after(self, asked: bool = True) -> bool:
         """Has replies and deliveries sent after items were handled. Returns whether there is more to do."""
@@ -424,6 +444,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         self.over()
         session, self.session = self.session, None
         if session is not None:
+            if self._remembered_bytes and session.outlet is self.connection:
+                session.tab.put(REMEMBERED, 0)
             self.leave(session, reason)
         self.budget.running = None
 

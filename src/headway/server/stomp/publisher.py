@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from headway.core.base import Reason, Refused
@@ -47,6 +48,7 @@ RECEIPT = "x-headway-receipt"
 """The header that asks what became of a record."""
 ABOUT_BYTES, HEADER_BYTES = 1000, 300
 """The memory of what is remembered of a message, and of each of its headers, besides their texts."""
+REMEMBERED_HEADS = "remembered_properties"
 _TEMPORARY = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
 About = tuple[Properties, dict[str, object] | None, int, int | None]
@@ -165,7 +167,11 @@ class Publisher(PeerPart[ClientSide]):
             known = self._read(headers)
             if "expires" not in headers:  # that is another lifetime each time
                 size = ABOUT_BYTES + sum(HEADER_BYTES + 4 * (len(name) + len(value)) for name, value in key)
-                self._known.keep(key, known, size)
+                tab = self._peer.granted.tab
+                with suppress(Refused):
+                    tab.check(size)
+                    self._known.keep(key, known, size)
+                tab.put(REMEMBERED_HEADS, self._known.bytes)
         return known
 
     def _read(self, headers: Headers) -> About:

@@ -52,6 +52,8 @@ METHOD_WORK, PUBLISH_WORK, SHARE_BYTES = 7, 5, 64
 """Extra units of a turn's work (server/connections/turn_budget.py): for a method, for the first message of a run, and
 one for each so many bytes of a method."""
 PUBLISHES_MAX = 1000
+ADDRESS_BYTES, CONTENT_BYTES = 500, 500
+"""The memory of an address that is remembered, besides four times its text, and of a message that has begun."""
 """Different publish frames whose arguments are cached."""
 _FRAME = struct.Struct(">BHI")
 _FRAME_HEADER_BYTES = 7
@@ -95,6 +97,12 @@ class AmqpDecoder(FrameDecoder[Item]):
         if not self._contents:
             return len(self.tail.data)
         return len(self.tail.data) + sum(len(content.body or b"") for content in self._contents.values())
+
+    @property
+    def overhead_bytes(self) -> int:
+        if not self._contents:
+            return 0
+        return sum(CONTENT_BYTES + len(content.properties or b"") for content in self._contents.values())
 
     @property
     def missing_bytes(self) -> int:
@@ -226,9 +234,15 @@ class AmqpDecoder(FrameDecoder[Item]):
             key = command.routing_key
             address = Address(command.exchange, key, command.mandatory, command.immediate, topic_of(key))
             if len(self._publishes) >= PUBLISHES_MAX:
-                self._publishes.clear()
+                self.remember_less()
             self._publishes[arguments] = address
+            self.remembered_bytes += ADDRESS_BYTES + 4 * len(arguments)
         return address
+
+    def remember_less(self) -> bool:
+        self._publishes.clear()
+        self.remembered_bytes = 0
+        return True
 
     # -- messages in parts ------------------------------------------------------------------------------------------
 

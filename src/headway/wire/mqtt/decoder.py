@@ -298,6 +298,7 @@ class MqttDecoder(Decoder[Item]):
             )
         if raw:
             topic = read_topic(raw)
+            self.remembered_bytes += topic.__sizeof__() - self._aliases.get(alias, "").__sizeof__()
             self._aliases[alias] = topic
             return topic
         known = self._aliases.get(alias)

@@ -171,7 +171,13 @@ class StompDecoder(Decoder[Item]):
         self.extra_work += len(raw) // HEAD_SHARE_BYTES
         if escapes and "receipt" not in headers:
             self._heads.keep(raw, head, HEADER_BYTES * (2 + len(headers)) + 2 * len(raw))
+            self.remembered_bytes = self._heads.bytes
         return head
+
+    def remember_less(self) -> bool:
+        self._heads.clear()
+        self.remembered_bytes = 0
+        return True
 
     def _item(self, head: _Head) -> Item:
         if head.command in ("CONNECT", "STOMP"):

@@ -22,6 +22,8 @@ from headway.core.log import NOT_DURABLE, Chunk, DurablePosition
 
 LARGE_BYTES = 64 * 1024
 """A record that is larger than this is not copied for each consumer."""
+LIFETIME_MAX_S = 0xFFFF_FFFF
+"""The longest lifetime that fits into a record. Other protocols know longer ones."""
 COPIES_A_STEP = 32
 """Records whose ids are written into a copy in the time of one step (fanout.py)."""
 ROW_MIN = 4
@@ -201,4 +203,4 @@ def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now:
         at = chunk.expiries[index]
         if at:
             left = max(1, ceil(chunk.run_expires[chunk.run_of(index)] - now))
-            piece[at - begin : at - begin + 4] = left.to_bytes(4, "big")
+            piece[at - begin : at - begin + 4] = min(left, LIFETIME_MAX_S).to_bytes(4, "big")

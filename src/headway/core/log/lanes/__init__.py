@@ -10,6 +10,7 @@ from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.log.lanes.stretch import read_stretch, stretch_bytes
 from headway.core.log.lanes.tab import (
     ANSWERS,
+    CHANNELS,
     CONSUMER_BYTES,
     DECLARED,
     DELIVERY_BYTES,
@@ -19,6 +20,7 @@ from headway.core.log.lanes.tab import (
     RECEIPT_BYTES,
     RECEIPT_READER_BYTES,
     RECEIPTS,
+    REMEMBERED,
     RIGHTS,
     SELECT_BYTES,
     SESSION,
@@ -33,10 +35,10 @@ from headway.core.log.lanes.tab import (
 )
 
 __all__ = [
-    "ANSWERS", "Chunk", "CHUNK_BYTES", "Client", "Coming", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
-    "DISK_RETRY_S", "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts", "Owners", "Pool",
-    "QUERIES", "QUEUE_BYTES", "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS",
-    "records_between", "RIGHTS", "RoomWanted", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "Shares",
+    "ANSWERS", "CHANNELS", "Chunk", "CHUNK_BYTES", "Client", "Coming", "CONSUMER_BYTES", "Cursor", "DECLARED",
+    "DELIVERY_BYTES", "DISK_RETRY_S", "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts",
+    "Owners", "Pool", "QUERIES", "QUEUE_BYTES", "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS",
+    "records_between", "REMEMBERED", "RIGHTS", "RoomWanted", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "Shares",
     "SPILL_BYTES_MIN", "SpillHandle", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS",
     "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

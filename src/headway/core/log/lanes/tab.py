@@ -41,6 +41,8 @@ SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED,
     "session", "subscriptions", "will", "part_packets", "unsent_answers", "declared", "transactions", "unsettled",
     "receipts", "rights", "queries",
 )  # fmt: skip
+REMEMBERED, CHANNELS = "remembered", "channels"
+"""The memory of a decoder for earlier packets, and channels of AMQP."""
 
 
 class Tab:

@@ -30,6 +30,8 @@ from headway.wire.amqp.properties import (
 from headway.wire.common import NO_COMMON, Address, CommonProperties
 
 TIMESTAMP_MS = "timestamp_in_ms"
+MS_LARGEST = (1 << 62) - 1
+"""The largest time that is told. With a lifetime it fits into the 64 bits that other protocols have for the sum."""
 _TEXTS = {
     "content-type": "content_type", "content-encoding": "content_encoding", "correlation-id": "correlation_id",
     "message-id": "message_id", "type": "type", "user-id": "user_id", "app-id": "app_id",
@@ -159,8 +161,9 @@ def _timestamp_ms(values: Mapping[str, bytes], headers: dict[str, object]) -> in
     seconds, exact = int.from_bytes(values["timestamp"], "big"), headers.get(TIMESTAMP_MS)
     if isinstance(exact, int) and exact // 1000 == seconds:
         del headers[TIMESTAMP_MS]
-        return exact
-    return seconds * 1000
+    else:
+        exact = seconds * 1000
+    return exact if exact <= MS_LARGEST else None  # a time that other protocols cannot tell
 
 
 _read_lately = lru_cache(256)(_read)

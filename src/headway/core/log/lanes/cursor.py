@@ -394,9 +394,8 @@ class Cursor:
                 ends = number, upto - 1
                 sequence, last_sequence = (chunk.sequence_of(one - chunk.first_number) for one in ends)
                 self.durable_position.settled(self, number, sequence, upto - 1, last_sequence)
+            self._acknowledged()
             number = upto
-            if number == stop:
-                self._acknowledged()
 
     def _settled_one(self, number: int, chunk: Chunk) -> None:
         sequence = chunk.sequence_of(number - chunk.first_number)

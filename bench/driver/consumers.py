@@ -1,5 +1,5 @@
 """The clients of one queue: consumers that acknowledge, and the publisher that keeps step with them, in one process.
-Or those of one topic at QoS 1 or 2, where every consumer gets all messages.
+Or the subscribers of one topic at QoS 1 or 2, each of which gets all messages.
 
 Each delivery is acknowledged on its own, and what one read brought in one write, as pika's callback connections do. The
 publisher is ahead of the consumers by ``AHEAD`` messages at most: the queue neither grows, which would measure

@@ -1,4 +1,4 @@
-"""What a decoder keeps of earlier packets, and what a channel does, count as memory of their client; so they end."""
+"""Memory that a connection keeps for later packets, and for its channels, counts to its client, and has a limit."""
 
 from __future__ import annotations
 

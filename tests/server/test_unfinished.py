@@ -316,11 +316,3 @@ def test_a_client_whose_packet_waited_for_memory_of_strangers_is_read_once_it_ha
     assert not second.reading_paused_by
     assert not strangers.waiting
     assert second.reassembly is house.reassembly[second.pool]
-
-
-def test_who_has_taken_all_answers_is_read_again_whoever_has_sent_them(house: House) -> None:
-    one = stomp(house)
-    one.connection.pause_reading("replies")
-    house.look_at(one.connection)
-    house.pass_time(6)
-    assert not one.connection.reading_paused_by

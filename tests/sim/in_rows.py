@@ -1,4 +1,5 @@
-"""What is in flight, and what cursors wait for, as it is kept: to ask the broker would take each out of its row."""
+"""Deliveries in flight and unacknowledged records, read without a change to how they are kept: the broker's own tables
+would take each out of its row."""
 
 from __future__ import annotations
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-REMEMBERED_BYTES_MAX = 32 * 1024
+BYTES_MAX = 32 * 1024
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class Remembered(Generic[Key, Value]):
-    __slots__ = ("_known", "bytes", "get")
+    __slots__ = ("_bytes_max", "_known", "bytes", "get")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._known: dict[Key, Value] = {}
         self.bytes = 0
         self.get = self._known.get
@@ -22,9 +23,9 @@ class Remembered(Generic[Key, Value]):
     def keep(self, key: Key, value: Value, size: int) -> None:
         """Remembers this; ``size``: the bytes that both take up, about. What is large is not remembered, and when there
         is too much, all else is forgotten."""
-        if size > REMEMBERED_BYTES_MAX // 4:
+        if size > self._bytes_max // 4:
             return
-        if self.bytes + size > REMEMBERED_BYTES_MAX:
+        if self.bytes + size > self._bytes_max:
             self.clear()
         self._known[key] = value
         self.bytes += size

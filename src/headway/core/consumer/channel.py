@@ -71,8 +71,8 @@ class Channel(Window):
         self._each: OrderedDict[int, Delivery] = OrderedDict()
         """Deliveries in flight that are objects of their own, by id. They are older than those in rows."""
         self._rows = NO_ROWS
-        """Those that were sent together, and are settled in order as far as anybody knows. Their ids only grow: there
-        are none in rows when ids begin again, with a single one (``next_id``)."""
+        """Deliveries that were sent together and have been settled in order so far. Their ids only grow: where ids
+        begin again, a delivery is sent alone (``next_id``), and then nothing is in rows."""
         self._in_rows = self._released_rows = 0
         """The deliveries in rows, and how many of the rows, the oldest, are released: clients release in order, too."""
         self.by_consumer: DeliveriesByConsumer | None = None
@@ -232,8 +232,8 @@ class Channel(Window):
         return delivery
 
     def settle_row(self, delivery_ids: Sequence[int], at: int) -> tuple[Subscription, int] | None:
-        """Settles the oldest deliveries that were sent together, as far as the ids from ``at`` on are theirs, in order.
-        Returns their consumer, and how many; None: that is not so."""
+        """Settles the first deliveries of the oldest row: as many as the ids from ``at`` on name in order. Returns
+        their consumer and their number; None: the ids name others."""
         if not self._in_rows or delivery_ids[at] != self._rows[0].first_id:
             return None
         row = self._rows[0]
@@ -244,8 +244,8 @@ class Channel(Window):
         return subscription, count
 
     def release_row(self, delivery_ids: Sequence[int], at: int) -> int:
-        """Notes that the client has the oldest deliveries that are not released yet, as far as the ids from ``at`` on
-        are those of a row, in order. Returns how many these are."""
+        """Notes that the client has received deliveries: the oldest that are not released yet, as many of one row as
+        the ids from ``at`` on name in order. Returns their number."""
         place = self._released_rows
         if place == len(self._rows) or not (count := self._rows[place].in_order(delivery_ids, at)):
             return 0

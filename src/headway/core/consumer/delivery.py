@@ -69,7 +69,7 @@ class Row(Struct, eq=False):
     released: bool = False
 
     def in_order(self, delivery_ids: Sequence[int], at: int) -> int:
-        """Returns how many of the ids from ``at`` on are those of this row, from its first on."""
+        """Returns how many deliveries of this row, from its first on, the ids from ``at`` on name in order."""
         if delivery_ids[at] != self.first_id:
             return 0
         ids = tuple(delivery_ids[at : at + self.count])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from pamqp import commands
 
@@ -24,13 +23,14 @@ from headway.core.routing import COPIES, SEARCHED_A_UNIT, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.ports import ChannelSide
 from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
-from headway.server.peers import NO_PATCHES, check_patience, check_topic, merges, take_merge_away
+from headway.server.peers import NO_PATCHES, check_patience, check_topic, forget, merges, remember, take_merge_away
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.primitives import TooManyValues
 from headway.wire.amqp.properties import Facts, read, with_reply_to, without_headers
 from headway.wire.amqp.replies import write_ack, write_method, write_return
 from headway.wire.common import VALUES_MAX
+from headway.wire.remembered import Remembered
 
 DEFAULT_EXCHANGE = ""
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -43,32 +43,28 @@ KEYS_MAX = 100
 COPIES_MAX, SEARCHED_MAX = 4096, 65_536
 """Queues and subscriptions to which all keys of CC and BCC may lead, counted for each key, and entries looked at to
 find them: a message gets to all of them at once."""
-FACTS_MAX = 256
-"""Decoded properties that are remembered."""
 FACTS_BYTES_MAX = 512
 """Size up to which encoded properties are remembered."""
-FACTS_BYTES, FACTS_TIMES = 1000, 12
-"""The memory of decoded properties, besides so many times their size."""
-REMEMBERED_FACTS = "remembered_properties"
+FACTS_BYTES, FACTS_TIMES, FACTS_BYTES_SUM = 1000, 12, 500_000
+"""The memory of decoded properties, besides so many times their size; and that of all that are remembered."""
 READ_WORK, READ_BYTES_A_UNIT = 8, 64
 """The work of decoding properties that are not remembered, and so many of their bytes for one unit more: with a header
 of its own a message is ten times the work of one that is like the last."""
 
 
 class Publisher:
-    __slots__ = ("_channel", "_facts", "_facts_bytes", "_number", "_session")
+    __slots__ = ("_channel", "_facts", "_number", "_session")
 
     def __init__(self, channel: ChannelSide, session: Session) -> None:
         self._channel = channel
         self._session = session
-        self._facts: dict[bytes, Facts] = {}
-        self._facts_bytes = 0
+        self._facts = Remembered[bytes, Facts](FACTS_BYTES_SUM)
         self._number = 0
         """Number of the last message since confirm.select."""
 
     def over(self) -> None:
         """Drops the channel when it is closed."""
-        self._forget_facts()
+        forget(self._session.tab, self._facts)
         del self._channel
 
     def checked(self, item: PublishedRun) -> Run:
@@ -145,24 +141,8 @@ class Publisher:
             if HIDDEN_MARK in raw:
                 facts = read(without_hidden(raw))
             if len(raw) <= FACTS_BYTES_MAX:
-                self._remember(raw, facts)
+                remember(self._session.tab, self._facts, raw, facts, FACTS_BYTES + FACTS_TIMES * len(raw))
         return facts
-
-    def _remember(self, raw: bytes, facts: Facts) -> None:
-        """Remembers decoded properties, as far as there is memory for them."""
-        size, tab = FACTS_BYTES + FACTS_TIMES * len(raw), self._session.tab
-        if len(self._facts) >= FACTS_MAX:
-            self._forget_facts()
-        with suppress(Refused):
-            tab.check(size)
-            tab.add(REMEMBERED_FACTS, size)
-            self._facts_bytes += size
-            self._facts[raw] = facts
-
-    def _forget_facts(self) -> None:
-        self._facts.clear()
-        self._session.tab.add(REMEMBERED_FACTS, -self._facts_bytes)
-        self._facts_bytes = 0
 
     def _hidden(self, item: PublishedRun) -> list[str]:
         """Returns the routing keys of the BCC header. Raises :class:`ChannelFault`."""

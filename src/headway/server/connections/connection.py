@@ -163,7 +163,7 @@ class Connection(SocketOutlet):
             self.stream.open(self)
 
     def holds(self, size: int) -> None:
-        """The stream holds so many bytes of a handshake."""
+        """Notes how many bytes of a handshake the stream holds."""
         self.reassembly.holds(self, size)
 
     def opened(self) -> None:

@@ -8,7 +8,7 @@ from math import inf
 
 from headway.core.base import Reason
 from headway.server.config import Settings
-from headway.server.connections import OUT_BYTES_MAX, Connection, Connections, Reassembly
+from headway.server.connections import Connection, Connections, Reassembly
 
 SWEEP_S = 1.0
 """Time between two sweeps. A connection that is due earlier has a timer: a sweep a second is too coarse for a client
@@ -98,8 +98,6 @@ class Supervision:
             blocked_s = connection.blocked_s(now)
             if "replies" in reading_paused_by and blocked_s > REPLIES_UNREAD_S:
                 connection.end_soon(Reason.BLOCKED, f"replies were not read for {blocked_s:.0f} s", told=True)
-            elif "replies" in reading_paused_by and len(connection.out) < OUT_BYTES_MAX:
-                connection.resume_reading("replies")  # a turn has sent them, and the loop has called no writer for it
             elif "publisher" in reading_paused_by:
                 due_s = now + HELD_BACK_AGAIN_S
                 connection.look_ahead()

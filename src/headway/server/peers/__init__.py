@@ -17,7 +17,9 @@ from headway.server.peers.publishing import (
     check_copies,
     check_patience,
     check_topic,
+    forget,
     merges,
+    remember,
     take_merge_away,
 )
 from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
@@ -29,8 +31,8 @@ from headway.server.peers.undecided import Choice, Undecided
 
 __all__ = [
     "BasePeer", "binding_key_of", "check_alone", "check_copies", "check_patience", "check_topic", "Choice",
-    "ClientState", "CLOSING", "DEAR_PORTION", "DURABLE", "filter_of", "GUEST", "is_temporary", "log_patience",
+    "ClientState", "CLOSING", "DEAR_PORTION", "DURABLE", "filter_of", "forget", "GUEST", "is_temporary", "log_patience",
     "MATCHES", "merges", "name_of_topic", "NamedQueues", "NO_PATCHES", "NO_TRANSACTION", "NoTransaction", "OPEN",
-    "parts_of", "PeerPart", "PORTION", "read_alternate", "read_terms", "SaslLogin", "settle", "Settle",
+    "parts_of", "PeerPart", "PORTION", "read_alternate", "read_terms", "remember", "SaslLogin", "settle", "Settle",
     "settle_in_steps", "take_merge_away", "topic_named", "Transaction", "Undecided", "virtual_topic_of", "WAITING",
 ]

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 
 from headway.core.base import ConfigError, Reason, Refused
 from headway.core.consumer import Session
+from headway.core.log import Tab
 from headway.core.message import JOB_PATIENCE, MERGE, RENEW, Run, parse_patience
 from headway.core.routing import COPIES
 from headway.server.engine import Engine
 from headway.server.protocols import QUEUES
+from headway.wire.remembered import Remembered
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+REMEMBERED_PROPERTIES = "remembered_properties"
 NO_PATCHES = "not in a transaction, whose commit could not refuse a single patch"
 
 
@@ -55,3 +62,18 @@ def take_merge_away(run: Run, *others: str) -> None:
     native = QUEUES.without_headers(run.properties.native, {MERGE, *others})
     run.properties = msgspec.structs.replace(run.properties, native=native)
     run.headers = {name: value for name, value in (run.headers or {}).items() if name != MERGE} or None
+
+
+def remember(tab: Tab, known: Remembered[Key, Value], key: Key, value: Value, size: int) -> None:
+    """Remembers what was read of a message, of about so many bytes, if its client has memory for it."""
+    with suppress(Refused):
+        tab.check(size)
+        before = known.bytes
+        known.keep(key, value, size)
+        tab.add(REMEMBERED_PROPERTIES, known.bytes - before)
+
+
+def forget(tab: Tab, known: Remembered[Any, Any]) -> None:
+    """Forgets all of that."""
+    tab.add(REMEMBERED_PROPERTIES, -known.bytes)
+    known.clear()

@@ -7,7 +7,6 @@ Rules:
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 
 from headway.core.base import Reason, Refused
@@ -30,6 +29,7 @@ from headway.server.peers import (
     check_patience,
     check_topic,
     merges,
+    remember,
     take_merge_away,
     topic_named,
 )
@@ -48,7 +48,6 @@ RECEIPT = "x-headway-receipt"
 """The header that asks what became of a record."""
 ABOUT_BYTES, HEADER_BYTES = 1000, 300
 """The memory of what is remembered of a message, and of each of its headers, besides their texts."""
-REMEMBERED_HEADS = "remembered_properties"
 _TEMPORARY = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
 About = tuple[Properties, dict[str, object] | None, int, int | None]
@@ -167,11 +166,7 @@ class Publisher(PeerPart[ClientSide]):
             known = self._read(headers)
             if "expires" not in headers:  # that is another lifetime each time
                 size = ABOUT_BYTES + sum(HEADER_BYTES + 4 * (len(name) + len(value)) for name, value in key)
-                tab = self._peer.granted.tab
-                with suppress(Refused):
-                    tab.check(size)
-                    self._known.keep(key, known, size)
-                tab.put(REMEMBERED_HEADS, self._known.bytes)
+                remember(self._peer.granted.tab, self._known, key, known, size)
         return known
 
     def _read(self, headers: Headers) -> About:

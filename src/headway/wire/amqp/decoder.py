@@ -40,6 +40,7 @@ from headway.wire.amqp.scan import (
 from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
 from headway.wire.columns import pieces_work
 from headway.wire.decoder import FrameDecoder
+from headway.wire.remembered import Remembered
 
 FRAME_BYTES_MIN = 4096
 """The largest frame that both sides must be able to take, and the limit until one has been agreed on (0-9-1, 4.2.3)."""
@@ -51,7 +52,8 @@ PUBLISH = 60 << 16 | 40
 METHOD_WORK, PUBLISH_WORK, SHARE_BYTES = 7, 5, 64
 """Extra units of a turn's work (server/connections/turn_budget.py): for a method, for the first message of a run, and
 one for each so many bytes of a method."""
-PUBLISHES_MAX = 1000
+PUBLISHES_BYTES_MAX = 1_000_000
+"""The arguments of more than a thousand routing keys are remembered."""
 ADDRESS_BYTES, CONTENT_BYTES = 500, 500
 """The memory of an address that is remembered, besides four times its text, and of a message that has begun."""
 """Different publish frames whose arguments are cached."""
@@ -89,7 +91,7 @@ class AmqpDecoder(FrameDecoder[Item]):
         self._contents: dict[int, _Content] = {}
         self._begun = 0
         """Number of messages that came in parts, counted below zero: ``packets`` numbers all else."""
-        self._publishes: dict[bytes, Address] = {}
+        self._publishes = Remembered[bytes, Address](PUBLISHES_BYTES_MAX)
 
     @property
     def buffered_bytes(self) -> int:
@@ -233,10 +235,8 @@ class AmqpDecoder(FrameDecoder[Item]):
             assert isinstance(command, commands.Basic.Publish)
             key = command.routing_key
             address = Address(command.exchange, key, command.mandatory, command.immediate, topic_of(key))
-            if len(self._publishes) >= PUBLISHES_MAX:
-                self.remember_less()
-            self._publishes[arguments] = address
-            self.remembered_bytes += ADDRESS_BYTES + 4 * len(arguments)
+            self._publishes.keep(arguments, address, ADDRESS_BYTES + 4 * len(arguments))
+            self.remembered_bytes = self._publishes.bytes
         return address
 
     def remember_less(self) -> bool:

@@ -58,23 +58,16 @@ class Appending:
 
     def append_straight(self, feeds: list[Feed], run: Run, first: int, session: Session | None, now: float) -> None:
         """Appends a run to the lanes of feeds that take all records as they are (``Route.straight``)."""
-        registry = self._registry
         encoded: dict[Dialect, EncodedRun] = {}
         bug: Exception | None = None
         for feed in feeds:
             try:
-                key, lane = feed.key, feed.lane
-                frames = encoded.get(key.dialect)
+                dialect = feed.key.dialect
+                frames = encoded.get(dialect)
                 if frames is None:
-                    frames = encoded[key.dialect] = key.dialect.encode(run, first)
-                lane.append(run, frames, first, now)
-                registry.dirty[feed] = None
-                if session is not None:
-                    pool = key.pool
-                    if feed.gates and feed.holds_back(session):
-                        registry.pause(session, feed, now)
-                    if pool.hopeless or pool.crowded or lane.full:
-                        self.hold_up(session, feed, now)
+                    frames = encoded[dialect] = dialect.encode(run, first)
+                feed.lane.append(run, frames, first, now)
+                self._grown(feed, session, now)
             except Exception as error:  # noqa: BLE001  told to the publisher, when all other lanes have the run
                 bug = error
         if bug is not None:

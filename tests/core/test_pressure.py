@@ -249,6 +249,39 @@ def test_a_closed_lane_holds_up_nobody_elses_publishers(share: str) -> None:
     assert publisher.paused
 
 
+@pytest.mark.parametrize(("share", "most_bytes"), [("20%", 50_000), ("100%", 200_000)])
+def test_an_index_that_stays_in_memory_closes_its_lane_and_nobody_else_gives_way_to_it(
+    share: str, most_bytes: int
+) -> None:
+    """Records without payload are on disk, and what stays in memory to find them is as large as they were."""
+    stage = Stage(memory="200KB", disk="100MB", max_client_share=share)
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0)
+    small = stage.consumer("small", "u", 1, expiry_s=3600.0)
+    slow = stage.consumer("slow", "v", reads=STUCK, buffer=500)
+    away.leave()
+    small.leave()
+    publisher, other = stage.client("publisher"), stage.client("other")
+    published = 0
+    for turn in range(100):
+        if not publisher.paused:
+            publisher.publish("t", published, 500, qos=1, empty=True)
+            published += 500
+        for topic in ("u", "v"):
+            assert other.publish(topic, turn, 1, size=10, qos=1), "the other publisher never waits"
+        stage.run(0.3)
+    assert publisher.paused
+    assert stage.pool.disk_bytes > 4 * published
+    assert away.session.subscriptions["t"].cursor.lane.index_bytes <= most_bytes
+    assert slow.connected
+    assert len(stage.broker.verdicts) == 0
+    for one in (away, small):
+        one.connect()
+    stage.run(10)
+    assert len(away.payloads) == published
+    assert small.numbers == list(range(100))
+    assert not publisher.paused
+
+
 def test_who_connects_again_brings_nothing_in_where_there_is_no_room() -> None:
     stage = Stage(memory="100KB", disk="0B")
     away = stage.consumer("away", "t", 1, expiry_s=3600.0)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.core.guarded_stage import EVERYTHING, Guarded
 from tests.core.queues_stage import QueueStage
-from tests.core.stage import SHARED, STUCK, Client, Stage
+from tests.core.stage import SHARED, STUCK, Client, Stage, documented
 from tests.core.test_idle import steps
 
 from headway.core.allowance import UNLIMITED, Allowances, UserLimits
@@ -383,3 +383,18 @@ def given_states(states: int) -> int:
 
 def test_a_state_is_found_among_many_without_a_look_at_each() -> None:
     assert given_states(600) < given_states(60) + 100
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_who_was_asked_to_close_is_not_cut_for_it_once_it_has_another_policy(keeps: bool) -> None:
+    """An operator who takes a policy back takes back what it has asked."""
+    stage = Stage(documented("J4"))
+    deaf = stage.consumer("deaf", "t", 1, window=5, acks=False)
+    stage.client("publisher").publish("t", 0, 100, qos=1)
+    stage.run(31)
+    assert stage.asked_to_close == ["deaf"]
+    assert deaf.connected
+    same = parse_policies(tomllib.loads(documented("J4"))["policy"])
+    stage.broker.set_policies(same if keeps else (), stage.now)
+    stage.run(10)
+    assert deaf.connected == (not keeps), "the same policy again changes nothing"

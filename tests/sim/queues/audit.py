@@ -5,7 +5,7 @@ What each part knows of itself it asserts itself (``check``); here is what only 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.sim.audit import standing
 from tests.sim.in_rows import in_flight
@@ -18,6 +18,7 @@ from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.policy.rules.action import COUNTED
+from headway.core.queue.places import Key
 from headway.core.queue.queue import queue_of
 
 if TYPE_CHECKING:
@@ -55,12 +56,30 @@ def _books(world: World) -> None:
     assert not extra, f"lanes nobody reads: {extra}"
 
 
-def looked_at(world: World) -> None:
-    """After a look nothing waits that a discard was to leave out. Called at a tick, before anything else."""
-    for model in world.models.values() if world.readable else ():
-        queue, shown = model.queue, model.queue.backlog.lag_records
-        if not queue.members.all_slow or queue.discards.begun:
+class Before(NamedTuple):
+    """What was so of a queue before a look."""
+
+    all_slow: bool
+    """All of its members are slow, or it has one."""
+    came_back: set[Key]
+    """What members have given back."""
+
+
+def before_look(world: World) -> dict[QueueModel, Before]:
+    queues = {model: model.queue for model in world.models.values()}
+    return {model: Before(queue.members.all_slow or len(queue.members) == 1, set(queue.backlog.requeued.by_key))
+            for model, queue in queues.items()}  # fmt: skip
+
+
+def looked_at(world: World, before: dict[QueueModel, Before]) -> None:
+    """After a look nothing waits that a discard was to leave out, but for what came back in the look itself. Where the
+    last of several members became slow in it, the next look sees to that. Called at a tick, before anything else."""
+    for model, then in before.items() if world.readable else ():
+        queue = model.queue
+        if not then.all_slow or not queue.members.all_slow or queue.discards.begun:
             continue
+        fresh = set(queue.backlog.requeued.by_key) - then.came_back
+        shown = queue.backlog.lag_records - len(fresh)
         for member in queue.members:
             for action in member.case.lasting():
                 if action.which in COUNTED:

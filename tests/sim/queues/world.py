@@ -206,11 +206,11 @@ class World:
             effects.carry_out(self)
         if self.now >= self._next_tick:
             self._next_tick = self.now + SWEEP_S
-            late_s = self.broker.governor.late_s
+            late_s, before = self.broker.governor.late_s, audit.before_look(self)
             self.broker.tick(self.now)
             self.broker.flush(self.now)
             if self.broker.governor.late_s == late_s and not self.broker.governor.sweeping:
-                audit.looked_at(self)
+                audit.looked_at(self, before)
             effects.carry_out(self)
 
     # -- steps ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from headway.core.consumer import CloseConsumer, Outlet, Subscription
 from headway.core.delivery import start_conflating
 from headway.core.governance.memory import spill_of
 from headway.core.governance.moves import Cutter, discard, stop_discarding
-from headway.core.policy import Action, ActionKind, Verdict
+from headway.core.policy import Action, ActionKind, Policy, Verdict
 from headway.core.queue import queue_behind, queue_of
 from headway.core.routing import Advisories, Registry
 
@@ -100,12 +100,15 @@ class Enforcer:
         self._advisories.tell(kind, verdict.client, now, filter=verdict.filter, text=verdict.text)
 
     def _end_later(self, subscription: Subscription, outlet: Outlet, verdict: Verdict, when_s: float) -> None:
-        """Disconnects a client that an advisory alone has asked to close its consumer, unless it has done so by then.
-        """
-        self._registry.timers.at(when_s, partial(self._end_asked, subscription, outlet, verdict))
+        """Disconnects a client that an advisory alone has asked to close its consumer, unless it has done so by then,
+        or the consumer has another policy."""
+        policy = subscription.case.policy
+        self._registry.timers.at(when_s, partial(self._end_asked, subscription, outlet, verdict, policy))
 
-    def _end_asked(self, subscription: Subscription, outlet: Outlet, verdict: Verdict, now: float) -> None:
-        if subscription.ended or subscription.session.outlet is not outlet:
+    def _end_asked(
+        self, subscription: Subscription, outlet: Outlet, verdict: Verdict, policy: Policy, now: float
+    ) -> None:
+        if subscription.ended or subscription.session.outlet is not outlet or subscription.case.policy is not policy:
             return
         if self._cutter.cuts_left > 0:
             self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=True)

@@ -85,10 +85,7 @@ class Discards:
             else:
                 steps = self._newest(member, action, kept, action.bytes_kept)
             self._looks[action] = steps
-            if self._backlog.sorts:  # its run sorts what is fresh first
-                self._registry.ready_queues[self._queue] = None
-            else:
-                self.go_on()
+            self._registry.ready_queues[self._queue] = None
 
     def discard(self, records: int, size: int, reason: Reason) -> None:
         """Drops the next records: at least ``records`` of them, and at least ``size`` bytes. If that is too much work

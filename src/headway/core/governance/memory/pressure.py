@@ -19,11 +19,12 @@ Rules, in order:
    stay**, so a durable consumer with no others is not evicted: it would free nothing, and a client that comes back to
    more than its share could never take it. With ``biggest_client_first`` it is always the client that holds the most,
    one after the other, though the records that several share are freed only when the last of them has gone.
-4. *Promised records that cannot leave memory* close their lane: when the lane takes up a client's share of the memory,
-   or when its pool is over the mark and rules 1 to 3 can do no more. Publishers to a closed lane are not read until it
-   is open again; other publishers go on. A publisher that also reads the lane is held up only by the pool, because its
-   own acknowledgements may open the lane. A lane whose oldest records are not promised is not closed: a consumer is
-   evicted for it, and meanwhile all publishers to the pool wait.
+4. *Promised records that cannot leave memory*, or whose index cannot, close their lane: when the lane takes up a
+   client's share of the memory, or when its pool is over the mark and rules 1 to 3 can do no more. What stays raises
+   the mark, so nobody gives way to bytes that stay anyhow. Publishers to a closed lane are not read until it is open
+   again; other publishers go on. A publisher that also reads the lane is held up only by the pool, because its own
+   acknowledgements may open the lane. A lane whose oldest records are not promised is not closed: a consumer is evicted
+   for it, and meanwhile all publishers to the pool wait.
 5. *Memory is over the limit itself*, because the disk is too slow. Publishers to this pool are not read until it has
    room again.
 
@@ -158,16 +159,14 @@ def to_give_up(
     """Yields the holders to evict now (rule 3), each time those of the client or lane that holds the most. The caller
     evicts the holders before it asks for the next."""
     if pool.disk_full:
-        for found, by_client in _most_first(pool, on_disk, givers, now, looks_max):
+        for found, by_client in _most_first(pool, on_disk, givers, now, looks_max, lambda: pool.disk_full):
             yield Evictions(found, by_client, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
-            if not pool.disk_full:
-                return  # the disk has room now for chunks that should leave memory
+        if not pool.disk_full:
+            return  # the disk has room now for chunks that should leave memory
     # Chunks should leave memory and none is being written: there is no disk, or nothing left that is worth writing.
-    if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
-        for found, by_client in _most_first(pool, in_memory, givers, now, looks_max):
+    if not pool.spilling_bytes:
+        for found, by_client in _most_first(pool, in_memory, givers, now, looks_max, lambda: pool.presses):
             yield Evictions(found, by_client, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
-            if pool.to_spill_bytes() <= 0:
-                break
 
 
 def _more_than(pool: Pool, lane_bytes: int, least: int = 1) -> int:
@@ -176,29 +175,35 @@ def _more_than(pool: Pool, lane_bytes: int, least: int = 1) -> int:
 
 
 def _most_first(
-    pool: Pool, ranked: Ranked[L, C], givers: Givers[L, C, S], now: float, looks_max: int
+    pool: Pool, ranked: Ranked[L, C], givers: Givers[L, C, S], now: float, looks_max: int, goes_on: Callable[[], bool]
 ) -> Iterator[tuple[list[S], bool]]:
     """Yields the holders of the client that holds the most, or those furthest back in the lane that does, and whether
-    it is the client; again and again."""
+    it is the client; as long as somebody has to give way. A lane counts by its figure in one of the rankings."""
     clients = ranked.clients
     clients.wake(now)
     for lanes in ranked.lanes:
-        looks = looks_max
         lanes.wake(now)
-        while looks and (lane := lanes.most()):
-            more = _more_than(pool, lanes.holds(lane))
-            client = clients.most(more)
-            found = givers.furthest_back(lane) if client is None else givers.of_client(client)
-            if client is not None and clients.holds(client) < more:
-                looks -= 1  # it holds less than it did at its last look
-            elif found:
-                yield found, client is not None
+    while looks_max and goes_on() and (fullest := _fullest(ranked.lanes)):
+        lanes, lane = fullest
+        more = _more_than(pool, lanes.holds(lane))
+        client = clients.most(more)
+        found = givers.furthest_back(lane) if client is None else givers.of_client(client)
+        if client is not None and clients.holds(client) < more:
+            looks_max -= 1  # it holds less than it did at its last look
+        elif found:
+            yield found, client is not None
+        else:
+            looks_max -= 1
+            if client is None:
+                lanes.rest(lane, now + REST_S)
             else:
-                looks -= 1
-                if client is None:
-                    lanes.rest(lane, now + REST_S)
-                else:
-                    clients.rest(client, now + REST_S)
+                clients.rest(client, now + REST_S)
+
+
+def _fullest(rankings: Sequence[Ranking[L]]) -> tuple[Ranking[L], L] | None:
+    """Returns the lane with the largest figure in any of the rankings, and that ranking."""
+    found = [(lanes, lane) for lanes in rankings if (lane := lanes.most()) is not None]
+    return max(found, key=lambda one: one[0].holds(one[1]), default=None)
 
 
 def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float, share: float) -> tuple[int, int] | None:
@@ -222,6 +227,7 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
     turn. The journal has written its records up to sequence ``journaled``."""
     found: list[Spill] = []
     pool.hopeless = True
+    _close_for_index(pool, now)
     nothing_to_write = attrgetter("nothing_to_write")
     for lane, wanted in to_spill(
         pool, pool.resident, pool.clients, _lanes_of, now, nothing_to_write=nothing_to_write
@@ -234,10 +240,21 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
                 break
         elif lane.stuck(now):
             lane.full = lane.over_share and not lane.spilling_bytes and not _furthest_back(lane, now)
-            pool.close(lane)
+            if lane.full:
+                pool.close(lane)
         else:
             pool.hopeless = False  # consumers may still take these records
     return found
+
+
+def _close_for_index(pool: Pool, now: float) -> None:
+    """Closes the lane whose index takes up the most, if that is more than a client's share of the memory."""
+    pool.indexed.wake(now)
+    lane = pool.indexed.most(pool.share_bytes + 1)
+    if lane is not None and lane.stays(now) and not _furthest_back(lane, now):
+        lane.full = True
+        pool.close(lane)
+        pool.indexed.rest(lane, now + REST_S)
 
 
 def _lanes_of(client: Client) -> list[Lane]:
@@ -280,8 +297,8 @@ def evictions(pool: Pool, now: float) -> Iterator[Evictions[Holder]]:
 
     def furthest_back(lane: Lane) -> list[Holder]:
         found = _furthest_back(lane, now)
-        if not found and pool.hopeless and lane.stuck(now):
-            pool.close(lane)
+        if not found and lane.stays(now):
+            pool.close(lane)  # for this look; whether it stays closed is seen at its end
         return found
 
     in_memory = Ranked((pool.resident, pool.indexed), pool.clients)

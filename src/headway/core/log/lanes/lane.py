@@ -150,7 +150,13 @@ class Lane:
         This is so when bytes that cannot leave use up its own share or its pool's memory, and a cursor has not taken
         promised records for longer than the grace period. (Records that were not promised are given up instead.)"""
         self.full = self.full and self.over_share
-        return (self.full or self.pool.tight) and not self._oldest.free and self.stuck(now)
+        pool = self.pool
+        tight = pool.tight and (pool.presses or self in pool.closed)
+        return (self.full or tight) and self.stays(now)
+
+    def stays(self, now: float) -> bool:
+        """Tells whether the oldest records were promised, and should have been taken by now."""
+        return not self._oldest.free and self.stuck(now)
 
     def stuck(self, now: float) -> bool:
         """Tells whether the oldest record is older than the grace period, so its readers should have taken it."""

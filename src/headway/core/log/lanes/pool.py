@@ -25,10 +25,11 @@ So memory exceeds the limit at most by the last slice of each publisher (publish
 up more than a slice, and a megabyte, in all of its lanes together has to fit in below the crowded mark, or waits
 (``RoomWanted``). One that never would is refused. So no record of one publisher can fill the pool for all others.
 
-A pool is *tight* if bytes above the high mark cannot leave, because they were promised and there is no disk for them.
-Then lanes with such bytes are closed. The other lanes go on: they have ``RESERVE`` of the limit above the bytes that
-stay. The bytes that stay count up to ``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would
-each make room for the next.
+A pool is *tight* if bytes above the high mark cannot leave, because they were promised and there is no disk for them,
+or because they are the index of what is on disk. Then lanes with such bytes are closed, those with the most first. The
+other lanes go on: they have ``RESERVE`` of the limit above the bytes that stay. Before they have used half of it, no
+more lanes are closed and no consumer is evicted, which would not help (``presses``). The bytes that stay count up to
+``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would each make room for the next.
 
 A lane belongs to one pool. The bytes of a chunk are counted once, whatever the number of its cursors.
 
@@ -329,12 +330,24 @@ class Pool:
         return self.disk_limit - self.disk_bytes - self.spilling_bytes if self.can_spill(now) else -1
 
     @property
+    def _stays_bytes(self) -> float:
+        """The bytes that cannot leave while lanes are closed, as far as they count; 0 if none is."""
+        if not self.closed_bytes:
+            return 0
+        stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes + self.tables_counted_bytes
+        return min(stays, self.memory_limit * STAYS_MAX)
+
+    @property
+    def presses(self) -> bool:
+        """Tells whether so many bytes have to leave that consumers are evicted, or their lanes closed."""
+        most = max(self.memory_limit * HIGH_WATER, self._stays_bytes + self.memory_limit * RESERVE / 2)
+        return self.memory_bytes - self.spilling_bytes > most
+
+    @property
     def full(self) -> bool:
         """Tells whether no publisher may publish into the pool."""
-        if self.memory_bytes <= self.memory_limit or not self.closed_bytes:
-            return self.memory_bytes > self.memory_limit
-        stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes + self.tables_counted_bytes
-        return self.memory_bytes > min(stays, self.memory_limit * STAYS_MAX) + self.memory_limit * RESERVE
+        over = self.memory_bytes > self.memory_limit
+        return over and self.memory_bytes > self._stays_bytes + self.memory_limit * RESERVE
 
     @property
     def crowded(self) -> bool:

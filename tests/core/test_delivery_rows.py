@@ -83,3 +83,16 @@ def test_rows_are_what_single_deliveries_are(seed: int, qos: int, monkeypatch: p
     assert not of.used
     assert not cursor.leaves
     assert client.numbers == list(range(published))
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_single_records_behind_rows_do_not_take_them_apart(qos: int) -> None:
+    """A client whose acknowledgements free some places at a time is sent a few records at a time."""
+    stage = Stage(memory="64MB")
+    client, publisher = stage.consumer("c", "t", qos, acks=False, buffer=10**8), stage.client("p")
+    of = client.session.channel
+    for first, count in ((0, 50), (50, 1), (51, 3), (54, 1)):
+        publisher.publish("t", first, count, qos=qos)
+        stage.turn()
+    assert sum(row.count for row in of._rows) == 55
+    assert not of._each

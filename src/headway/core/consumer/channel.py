@@ -94,6 +94,11 @@ class Channel(Window):
             self._leave_row()
         return self._each
 
+    @property
+    def has_rows(self) -> bool:
+        """Tells whether the newest deliveries are in rows."""
+        return self._in_rows > 0
+
     def _leave_row(self) -> None:
         """Makes the deliveries of the oldest row objects."""
         row, each = self._rows[0], self._each

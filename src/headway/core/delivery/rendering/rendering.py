@@ -27,7 +27,7 @@ LIFETIME_MAX_S = 0xFFFF_FFFF
 COPIES_A_STEP = 32
 """Records whose ids are written into a copy in the time of one step (fanout.py)."""
 ROW_MIN = 4
-"""From so many records on it pays to number them at once."""
+"""So many records are worth a row. Fewer are one behind other rows, which would have to become objects otherwise."""
 HIGH, LOW = bytes(number >> 8 for number in range(1 << 16)), bytes(range(256)) * 256
 """The first and second bytes of all ids of two bytes. Those of ids in a row are a slice."""
 
@@ -117,7 +117,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         return True
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
     holes, width = chunk.holes, dialect.id_bytes
-    at_once = last - first >= ROW_MIN and exactly_once is NOT_DURABLE
+    at_once = exactly_once is NOT_DURABLE and (last - first >= ROW_MIN or session.channel.has_rows)
     if holes and not (at_once and _number_in_a_row(piece, subscription, chunk, first, last, now)):
         for index in range(first, last):
             hole = holes[index]
@@ -157,8 +157,8 @@ def _number_in_a_row(piece: bytearray, subscription: Subscription, chunk: Chunk,
     holes, begin, count = chunk.holes[first:last], chunk.record_start(first), last - first
     if 0 in holes or not (first_id := channel.take_row(count)):
         return False
-    step, start = holes[1] - holes[0], holes[0] - begin
-    if width == 2 and holes == array(holes.typecode, range(holes[0], holes[0] + count * step, step)):
+    start, step = holes[0] - begin, holes[1] - holes[0] if count > 1 else 0
+    if count > 1 and width == 2 and holes == array(holes.typecode, range(holes[0], holes[0] + count * step, step)):
         stop = start + (count - 1) * step + 1
         piece[start:stop:step] = HIGH[first_id : first_id + count]
         piece[start + 1 : stop + 1 : step] = LOW[first_id : first_id + count]

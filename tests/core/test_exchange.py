@@ -501,3 +501,29 @@ def test_to_know_which_headers_matter_nobody_goes_through_all_bindings() -> None
                 route = router.route_from("amq.direct", "to headers", {"mine": number, "other": 1})
             assert len(route.feeds) == (change == router.exchanges.bind)
             assert lines.count < 300
+
+
+@pytest.mark.parametrize("by", ["queue", "binding", "exchange"])
+def test_a_long_chain_of_exchanges_goes_with_its_last_binding(by: str) -> None:
+    """Each is bound to the next, and deleted with it. There may be more than Python's stack has room for."""
+    made, count = Exchanges(), 3000
+    made.add_queue("q")
+    made.add(Exchange("stays", "fanout"))
+    bytes_before = made.bytes
+    to = queue("q")
+    bindings = []
+    for number in range(count):
+        made.add(Exchange(f"e{number}", "fanout", auto_delete=True, alternate="stays"))
+        bindings.append(Binding(f"e{number}", to, ""))
+        made.bind(bindings[-1])
+        to = Destination("exchange", f"e{number}")
+    if by == "queue":
+        made.remove_queue("q")
+    elif by == "binding":
+        assert made.unbind(bindings[0])
+    else:
+        made.remove("e0")
+    assert set(made.by_name) == {*Exchanges().by_name, "stays"}
+    assert made.bytes == bytes_before
+    assert not made.leading_to
+    assert not made._before

@@ -43,6 +43,7 @@ MANY = f"<broker>{'<a/>' * 200_001}</broker>"
         ("a.conf", "max_pending: 1\nwrite_deadline", ["a.conf:2: 'write_deadline' has no value"]),
         ("a.conf", f"max_pending: 1\nmqtt {'{ a ' * 200}", ["a.conf:2: has deeper blocks"]),
         ("a.json", '{"policies": [\n{"pattern" "x"}]}', ["a.json:2: is not JSON: expecting ':' delimiter"]),
+        ("a.json", '{"users": [' + "9" * 5000 + "]}", ["a.json:1: has a number of too many digits"]),
         ("a.conf", "consumer_timeout = 1\nmax_message_size 5\n", ["a.conf:2: is not a setting: 'max_message_size 5'"]),
     ],
 )  # fmt: skip

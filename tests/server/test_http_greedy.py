@@ -28,7 +28,7 @@ from headway.server.http import USER, Refusal, Seats, access
 from headway.server.http.access import REQUESTS_A_TURN, AccessControl
 from headway.server.http.bodies import json_answer
 from headway.server.http.http_connection import HEAD_BYTES_MAX, HEADERS_MAX, HttpConnection
-from headway.server.http.stream_transport import HEAD_READ_BYTES
+from headway.server.http.stream_transport import HEAD_READ_BYTES, StreamTransport
 from headway.server.streams import writers
 from headway.server.streams.writers import PARTS_AT_ONCE, TOPICS_AT_ONCE
 from headway.store.rows import BATCHES_MAX, ROWS, BadRows, check
@@ -128,6 +128,46 @@ def test_requests_that_come_at_once_begin_in_several_turns(tmp_path: Path, monke
         assert [await status(one) for one in clients] == [200] * len(clients)
         assert begun.total() == len(clients)
         assert max(begun.values()) <= REQUESTS_A_TURN
+
+    serve(tmp_path, play)
+
+
+def test_a_large_answer_that_many_wait_for_is_in_memory_once_and_goes_out_over_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ask at once and share the answer, so all of them have it at once, and read nothing at first."""
+    row = b'{"client":"' + b"n" * 3000 + b'"}'  # more than kernels take by themselves
+    page = b'{"consumers":[' + b",".join([row] * 3000) + b"]}"
+    begun, waiting, send = Counter[int](), list[StreamTransport](), access._send
+
+    async def consumers(_: Listings) -> bytes:
+        await asyncio.sleep(0)
+        return page
+
+    monkeypatch.setattr(Listings, "consumers", consumers)
+
+    async def play(served: Admin) -> None:
+        loop = served._engine.loop
+
+        async def sent(request: web.Request, response: web.Response) -> None:
+            begun[served._engine.turns] += 1
+            assert isinstance(request.transport, StreamTransport)
+            waiting.append(request.transport)
+            await send(request, response)
+
+        monkeypatch.setattr(access, "_send", sent)
+        monkeypatch.setattr(served._engine, "turn_soon", lambda: loop.call_later(0.01, served._engine._turn))
+        clients = [await say(served, HEAD.replace(b"queues", b"consumers") + b"\r\n", limit=1024) for _ in range(5)]
+        await holds(lambda: len(waiting) == len(clients))
+        await holds(lambda: all(one._out for one in waiting))
+        assert {id(piece.obj) for one in waiting for piece in one._out} == {id(page)}
+        for reader, writer in clients:
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"200 OK" in head
+            assert await reader.readexactly(len(page)) == page
+            writer.close()
+        assert len(page) > REQUESTS_A_TURN * access.REQUEST_BYTES
+        assert set(begun.values()) == {1}, "one in each turn"
 
     serve(tmp_path, play)
 

@@ -6,12 +6,16 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from tests.interop.waiting import holds
+from tests.login_service import login_service
 from tests.scram_client import ScramClient
 from tests.server.logins_stage import Stage, fail, run
 
 from headway.core.permission import Identity
 from headway.server.config.auth import Users, hash_password
-from headway.server.logins import Attempt
+from headway.server.config.auth.hook import HookTable
+from headway.server.config.auth.tables import AuthTable
+from headway.server.logins import Attempt, Logins
 from headway.server.logins.guessers import FREE
 from headway.server.logins.logins import FAULT, REFUSED_S
 from headway.server.logins.password_checks import ANSWERS_PER_TURN, SUSPECT_S
@@ -178,6 +182,24 @@ def test_a_proof_that_a_reload_overtakes_counts_by_what_is_in_force(now: list[fl
         assert (isinstance(found, Identity), bool(answer)) == (not changed, not changed)
 
     run(now, play)
+
+
+@pytest.mark.parametrize(("after", "asked_again"), [(None, 0), ("deny", 1), ("allow", 1), ("same", 0)])
+def test_what_a_hook_says_that_a_reload_has_taken_away_does_not_count(after: str | None, asked_again: int) -> None:
+    async def play() -> None:
+        with login_service(lambda _: (200, "allow")) as old, login_service(lambda _: (200, str(after))) as new:
+            old.held.clear()
+            logins = Logins(AuthTable(hook=HookTable(url=old.url)), asyncio.get_running_loop())
+            login = asyncio.ensure_future(logins.check(Attempt("ann", b"x", "here"), lambda: True))
+            await holds(lambda: len(old.asked) == 1)
+            url = old.url if after == "same" else new.url
+            logins.reload(logins.prepared(AuthTable(hook=None if after is None else HookTable(url=url))))
+            old.held.set()
+            assert isinstance(await login, Identity) == (after in ("allow", "same"))
+            assert len(new.asked) == asked_again
+            logins.close()
+
+    asyncio.run(play())
 
 
 class AnyToken:

@@ -30,7 +30,7 @@ from headway.server.config.reading import load_settings, parse_settings
 from headway.server.engine.engine import Engine
 from headway.server.logins import Refusal, tokens
 from headway.server.logins.jwks import read_jwks
-from headway.server.logins.tokens import AWAY, Tokens
+from headway.server.logins.tokens import AWAY, NEVER_S, Tokens
 from headway.server.reloading import Reloading
 from headway.server.service import Service
 from headway.server.systemd import NotifySocket
@@ -124,6 +124,10 @@ def test_the_user_and_the_groups_are_claims_that_the_config_names(verify: Verify
     assert verify(said) == Identity("ann", (), True, CLAIMS["exp"])
     assert verify(said, user="email", groups="scope", disconnect=False) == Identity("ann@x", ("a", "b"), True, None)
     assert verify(said, leeway="10s") == Identity("ann", (), True, CLAIMS["exp"] + 10.0)
+
+
+def test_a_token_may_say_that_it_never_ends(verify: Verify) -> None:
+    assert verify(token(exp=10**400)) == Identity("ann", (), True, NEVER_S)
 
 
 def forged(algorithm: str, secret: bytes = b"") -> bytes:

@@ -201,7 +201,8 @@ class Broker:
 
     def _credit_is_back(self, session: Session) -> None:
         session.channel.exhausted_since_s = None
-        self.fanout.again[session] = None
+        if session.lagging or session.channel.replay:
+            self.fanout.again[session] = None
         self.registry.wake(session)
 
     def on_pubrec(self, session: Session, delivery_id: int) -> bool:

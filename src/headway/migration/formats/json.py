@@ -17,4 +17,6 @@ def read_json(file: File) -> Node:
         raise Bad(Where(file.name, error.lineno), f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]}") from None
     except RecursionError:
         raise Bad(Where(file.name, 1), "is nested too deep") from None
+    except ValueError:
+        raise Bad(Where(file.name, 1), "has a number of too many digits") from None
     return read_braces(file)

@@ -55,6 +55,8 @@ ANSWERS_BYTES_MAX = 64 * 1024 * 1024
 SMALL_BYTES = 64 * 1024
 REQUESTS_A_TURN = 32
 """Requests that are begun in one turn: each takes some tenths of a millisecond before anything is known of it."""
+REQUEST_BYTES = 128 * 1024
+"""So many bytes of an answer take as long as a request."""
 UNREAD_S = 60.0
 USER = web.RequestKey("user", str)
 """The user of a request; empty if there are no users."""
@@ -160,16 +162,18 @@ class AccessControl:
             if protocol.transport is not None:
                 self._idle[protocol] = bool(request.get(USER)), self._engine.loop.time()
 
-    async def _its_turn(self) -> None:
-        """Waits for a turn in which not so many requests have begun. So hundreds of clients that ask at once, and need
-        no login for that, hold up nobody."""
+    async def _its_turn(self, requests: int = 1) -> None:
+        """Waits for a turn in which not so much has begun; an answer counts as ``requests``. So hundreds of clients
+        that ask at once, or get their answers at once, and need no login for that, hold up nobody."""
+        if not requests:
+            return
         engine = self._engine
         while self._begun >= REQUESTS_A_TURN and self._turn == engine.turns and not engine.stopped:
             engine.turn_soon()
             await asyncio.sleep(0)
         if self._turn != engine.turns:
             self._turn, self._begun = engine.turns, 0
-        self._begun += 1
+        self._begun += requests
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         server = self._engine.settings.server
@@ -202,6 +206,7 @@ class AccessControl:
         if isinstance(response, web.Response):
             if request.protocol in self._reserved:
                 response.force_close()
+            await self._its_turn(_size(response) // REQUEST_BYTES)
             response = self._with_room(response)
             size = _size(response)
             self._unsent_bytes += size
@@ -294,7 +299,9 @@ def _size(response: web.Response) -> int:
 async def _send(request: web.Request, response: web.Response) -> None:
     try:
         async with asyncio.timeout(UNREAD_S):
-            await response.prepare(request)
+            writer = await response.prepare(request)
+            if writer is not None and _size(response) > SMALL_BYTES:
+                writer.send_headers()  # otherwise they are joined with the body, which many may get, into a copy
             await response.write_eof()
     except ConnectionError:
         pass  # the client is gone

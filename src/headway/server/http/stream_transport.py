@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from headway.server.transport import ByteStream
 
 READ_BYTES, READ_BYTES_MIN = 64 * 1024, 1024
 HEAD_READ_BYTES = 2 * 1024
 PIECE_BYTES = 256 * 1024
+PIECES = 64
 """The most that is offered to the stream at once of what waits."""
 HIGH_BYTES = 64 * 1024
 """Beyond this the protocol is asked to wait."""
@@ -42,7 +45,9 @@ class StreamTransport(asyncio.Transport):
         self._stream = stream
         self.read_bytes = HEAD_READ_BYTES
         """How much is read in one turn."""
-        self._out = bytearray()
+        self._out: deque[memoryview] = deque()
+        self._out_bytes = 0
+        """Bytes that wait, and their number. An answer that many get is in memory once."""
         self._reads = True
         self._writing = self._closing = self._closed = self._asked_to_wait = False
         protocol = factory()
@@ -107,27 +112,27 @@ class StreamTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closed or not data:
             return
-        taken = 0
-        if not self._out:
-            taken = self._send(data)
-            if taken == len(data):
-                return
-        self._out += memoryview(data)[taken:]
+        taken = 0 if self._out else self._send((data,))
+        if taken == len(data) or self._closed:
+            return
+        rest = memoryview(data if isinstance(data, bytes) else bytes(data))[taken:]
+        self._out.append(rest)
+        self._out_bytes += len(rest)
         self._await_room()
-        if len(self._out) > HIGH_BYTES and not self._asked_to_wait:
+        if self._out_bytes > HIGH_BYTES and not self._asked_to_wait:
             self._asked_to_wait = True
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        return len(self._out)
+        return self._out_bytes
 
     def can_write_eof(self) -> bool:
         return False
 
-    def _send(self, data: bytes | bytearray | memoryview) -> int:
+    def _send(self, data: Sequence[bytes | bytearray | memoryview]) -> int:
         taken = 0
         try:
-            taken = self._stream.send((data,))
+            taken = self._stream.send(data)
         except BlockingIOError:
             pass
         except OSError as error:
@@ -151,11 +156,10 @@ class StreamTransport(asyncio.Transport):
                 self._end(error)
                 return
         if self._out and not self._stream.unsent:
-            taken = self._send(self._out[:PIECE_BYTES])
-            del self._out[:taken]
+            self._send_some()
         if self._closed:
             return
-        if self._asked_to_wait and len(self._out) <= LOW_BYTES:
+        if self._asked_to_wait and self._out_bytes <= LOW_BYTES:
             self._asked_to_wait = False
             self._protocol.resume_writing()
         if not self._out and not self._stream.unsent:
@@ -163,6 +167,23 @@ class StreamTransport(asyncio.Transport):
             self._loop.remove_writer(self._stream.sock)
             if self._closing:
                 self._end(None)
+
+    def _send_some(self) -> None:
+        """Sends some of what waits."""
+        pieces, left = list[memoryview](), PIECE_BYTES
+        for piece in islice(self._out, PIECES):
+            pieces.append(piece[:left])
+            left -= len(piece)
+            if left <= 0:
+                break
+        taken = self._send(pieces)
+        self._out_bytes -= taken
+        while taken:
+            first = self._out.popleft()
+            if len(first) > taken:
+                self._out.appendleft(first[taken:])
+                break
+            taken -= len(first)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -189,6 +210,7 @@ class StreamTransport(asyncio.Transport):
             return
         self._closing = self._closed = True
         self._out.clear()
+        self._out_bytes = 0
         self._loop.remove_reader(self._stream.sock)
         self._loop.remove_writer(self._stream.sock)
         if goodbye:

@@ -190,14 +190,21 @@ class Logins:
         return caller not in self._trusted and self._guessers.slows(caller[1], self._loop.time())
 
     async def _find(self, attempt: Attempt, wanted: Wanted) -> Identity | Refusal:
-        """Asks one source after the other. The config has the only word on its own users."""
-        if self.tokens is not None and self.is_token(attempt.password):
-            return await self.tokens.check(attempt)
-        if attempt.name in self.passwords.users:
-            right = await self.passwords.check(attempt.name, attempt.password, attempt.address, wanted)
-            return Identity(attempt.name) if right else WRONG
-        found = await self.hook.ask(attempt, wanted) if self.hook is not None else None
-        return found or WRONG
+        """Asks one source after the other. The config has the only word on its own users. What a source says that is in
+        force no more, after a reload, does not count."""
+        while True:
+            tokens, hook = self.tokens, self.hook
+            if tokens is not None and self.is_token(attempt.password):
+                found: Identity | Refusal | None = await tokens.check(attempt)
+                if self.tokens is tokens:
+                    return found or WRONG
+            elif attempt.name in self.passwords.users:
+                right = await self.passwords.check(attempt.name, attempt.password, attempt.address, wanted)
+                return Identity(attempt.name) if right else WRONG
+            else:
+                found = await hook.ask(attempt, wanted) if hook is not None else None
+                if self.hook is hook:
+                    return found or WRONG
 
     def _trust(self, caller: Caller) -> None:
         self._trusted.pop(caller, None)

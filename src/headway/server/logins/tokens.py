@@ -36,6 +36,8 @@ log = logging.getLogger("headway")
 KEYS_BYTES_MAX = 1024 * 1024
 GROUPS_MAX = 100
 NAME_CHARS_MAX = 200
+NEVER_S = 1e12
+"""A token that ends later than this, in thirty thousand years, ends then. Whole numbers in JSON have no end."""
 AGAIN_S = 30.0
 """Least time between two requests for keys."""
 TRIED_MAX = 10
@@ -130,7 +132,7 @@ class Tokens:
         until_s = claims["exp"]
         if not isinstance(until_s, int | float):
             raise ConfigError("the token's claim 'exp' is no number")
-        ends_s = float(until_s) + table.leeway_s if table.disconnect else None
+        ends_s = float(min(until_s, NEVER_S)) + table.leeway_s if table.disconnect else None
         return Identity(name, tuple(groups[:GROUPS_MAX]), elsewhere=True, until_s=ends_s)
 
     def _keys_for(self, key_id: object) -> list[Jwk]:

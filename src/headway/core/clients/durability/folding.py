@@ -81,17 +81,15 @@ class _Routes(Exchanges):
             self._report("binding", binding, True)
         return fresh
 
-    def unbind(self, binding: Binding) -> bool:
-        there = binding.source in self.by_name and binding in self.by_name[binding.source].bindings.all
+    def _unbind(self, binding: Binding) -> bool:
+        there = super()._unbind(binding)
         if there:
             self._report("binding", binding, None)
-        return super().unbind(binding)
+        return there
 
-    def remove(self, name: str) -> None:
-        for binding in self.by_name[name].bindings.all:
-            self._report("binding", binding, None)
+    def _end(self, name: str) -> None:
         self._report("exchange", name, None)
-        super().remove(name)
+        super()._end(name)
 
 
 class Folding:

@@ -124,6 +124,13 @@ class Exchanges:
     def unbind(self, binding: Binding) -> bool:
         """Removes a binding, and an auto-delete exchange with its last one. Returns False if there was no such
         binding."""
+        if not self._unbind(binding):
+            return False
+        if self._is_unused(binding.source):
+            self.remove(binding.source)
+        return True
+
+    def _unbind(self, binding: Binding) -> bool:
         source = self.by_name.get(binding.source)
         if source is None or not source.bindings.remove(binding):
             return False
@@ -134,32 +141,41 @@ class Exchanges:
         self.bytes -= binding.size
         if binding.destination.kind == "exchange":
             self._leads(binding.source, binding.destination.name, -1)
-        if source.auto_delete and self.ends_unused and not source.bindings.all:
-            self.remove(source.name)
         return True
 
+    def _is_unused(self, name: str) -> bool:
+        """Tells whether an exchange has lost its last binding, and ends with it."""
+        exchange = self.by_name.get(name)
+        return exchange is not None and exchange.auto_delete and self.ends_unused and not exchange.bindings.all
+
     def remove(self, name: str) -> None:
-        """Removes an exchange and all bindings from and to it."""
-        exchange = self.by_name.pop(name, None)
-        if exchange is None:
-            return
-        self.bytes -= EXCHANGE_BYTES + sum(binding.size for binding in exchange.bindings.all)
-        for binding in list(exchange.bindings.all):
-            exchange.bindings.remove(binding)
-            self.leading_to[binding.destination].pop(binding, None)
-            if binding.destination.kind == "exchange":
-                self._leads(name, binding.destination.name, -1)
+        """Removes an exchange and all bindings from and to it, and what ends with these."""
+        going = [name]
+        for one in going:  # it grows; a chain may be longer than Python's stack
+            if one in self.by_name:
+                for binding in list(self.by_name[one].bindings.all):
+                    self._unbind(binding)
+                self._end(one)
+                going += self._forget(Destination("exchange", one))
+
+    def _end(self, name: str) -> None:
+        """Removes an exchange from which no binding leads."""
+        exchange = self.by_name.pop(name)
+        self.bytes -= EXCHANGE_BYTES
         if exchange.alternate is not None:
             self._leads(name, exchange.alternate, -1)
-        self._forget(Destination("exchange", name))
 
     def remove_queue(self, name: str) -> None:
         self.queues.pop(name, None)
-        self._forget(Destination("queue", name))
+        for unused in self._forget(Destination("queue", name)):
+            self.remove(unused)
 
-    def _forget(self, destination: Destination) -> None:
-        for binding in list(self.leading_to.get(destination, ())):
-            self.unbind(binding)
+    def _forget(self, destination: Destination) -> list[str]:
+        """Removes all bindings to a destination. Returns the exchanges that end with it, which are still there."""
+        bindings = list(self.leading_to.get(destination, ()))
+        for binding in bindings:
+            self._unbind(binding)
+        return [binding.source for binding in bindings if self._is_unused(binding.source)]
 
     def _leads(self, name: str, to: str, by: int) -> None:
         before = self._before.setdefault(to, {})

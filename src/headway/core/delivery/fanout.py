@@ -315,7 +315,7 @@ class Fanout:
         if not subscription.has_more:
             self._caught_up(subscription, now)
             self._steps_left -= 1
-            return True
+            return bool(session.ready or session.starved)
         before = outlet.taken_bytes
         try:
             steps = self._advance(subscription, outlet, now)

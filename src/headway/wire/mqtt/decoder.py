@@ -15,7 +15,7 @@ from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request
-from headway.wire.columns import pieces_work, same_frames
+from headway.wire.columns import pieces_work, same_column
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
@@ -268,7 +268,8 @@ class MqttDecoder(Decoder[Item]):
         """Adds the acknowledgements that ``data`` begins with, of which the first has no packet id 0. Returns their
         end."""
         kind = ACKS[data[0]]
-        ids = packet_ids(data, range(4, same_frames(data, data[:2], 4, 4) + 1, 4), 2)
+        alike = 1 + same_column(data, data[:2], 4, 4, len(data) // 4 - 1)
+        ids = packet_ids(data, range(4, 4 * alike + 1, 4), 2)
         count = len(ids) // 2
         items.append(AckRun(kind, ids))
         self.packets += count

@@ -19,7 +19,7 @@ from tests.server.pretended import Socket
 from headway.core.base import Reason
 from headway.server.connections import Connection, Hangups, reassembly
 from headway.server.connections.connections import SILENT_S, SPEAKING_S, STAGE_LOOKS_MAX
-from headway.server.connections.ends import LINES_A_S, LINES_MAX
+from headway.server.connections.ends import CLIENTS_LINES_MAX, STRANGERS_LINES_A_S, STRANGERS_LINES_MAX, Lines
 from headway.server.engine.supervision import SWEEP_S
 from headway.server.listener import Listener
 from headway.server.mqtt.peer import MqttPeer
@@ -377,17 +377,32 @@ def test_the_log_has_only_so_many_lines_about_clients_that_are_not_let_in(
 ) -> None:
     caplog.set_level("INFO", "headway")
     client = part(asks, login())
-    for _ in range(LINES_MAX + 30):
+    for _ in range(STRANGERS_LINES_MAX + 30):
         part(asks, b"\0")
     client.incoming.append(b"")
     asks.run()
-    assert caplog.text.count("not admitted after") == LINES_MAX
+    assert caplog.text.count("not admitted after") == STRANGERS_LINES_MAX
     assert "disconnected after" in caplog.text, "those who were let in have a line each"
     asks.pass_time(SWEEP_S)
     asks.pass_time(SWEEP_S)
     assert caplog.text.count("30 more connections were not admitted: protocol_error 30") == 1
     part(asks, b"\0")
-    assert caplog.text.count("not admitted after") == LINES_MAX + 1
-    for _ in range(3 * LINES_A_S):
+    assert caplog.text.count("not admitted after") == STRANGERS_LINES_MAX + 1
+    for _ in range(3 * STRANGERS_LINES_A_S):
         part(asks, b"\0")
-    assert caplog.text.count("not admitted after") == LINES_MAX + 2 * LINES_A_S
+    assert caplog.text.count("not admitted after") == STRANGERS_LINES_MAX + 2 * STRANGERS_LINES_A_S
+
+
+def test_clients_that_come_and_go_all_the_time_fill_no_disk(asks: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headway")
+    asks.ends.clients_lines = Lines(2, 10, "clients disconnected")
+    for _ in range(30):
+        part(asks, login()).incoming.append(b"")
+        asks.run()
+    part(asks, b"\0")
+    assert caplog.text.count("disconnected after") == 10
+    assert "not admitted after" in caplog.text, "strangers have lines of their own, and clients cannot use them up"
+    for _ in range(3):
+        asks.pass_time(SWEEP_S)
+    assert caplog.text.count("20 more clients disconnected: client_gone 20") == 1
+    assert CLIENTS_LINES_MAX >= 10_000, "as many as are cut when a network fails"

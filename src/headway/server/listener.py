@@ -120,7 +120,7 @@ class Listener:
     def _refuse(self, sock: socket.socket, address: str, why: str) -> None:
         self.engine.connections_refused += 1
         fields = {"listener": self.name, "address": address, "why": why}
-        if self.engine.ends.has_line("refused"):
+        if self.engine.ends.strangers_lines.has("refused"):
             log.info("refused %s: listeners.%s %s", address, self.name, why, extra={"fields": fields})
         sock.close()
 

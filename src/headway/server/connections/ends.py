@@ -2,8 +2,10 @@
 
 Clients that never got a session are recorded in a book of their own: they may be anybody and come as often as they
 like, and must not drive out the entries of clients that were let in. They are found by their client name and by their
-user name; who has given neither, by the address without its port. Nor may they fill the disk: ``LINES_A_S`` of them
-have lines of their own in the log in a second, or ``LINES_MAX`` after a calm; the others are counted in one.
+user name; who has given neither, by the address without its port.
+
+Nor may anybody fill the disk: so many have lines of their own in the log in a second (``Lines``), strangers fewer than
+clients; the others are counted in one.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ log = logging.getLogger("headway")
 
 PER_NAME_MAX = 16
 STRANGERS_MAX = 1_000
-LINES_A_S, LINES_MAX = 20, 500
+STRANGERS_LINES_A_S, STRANGERS_LINES_MAX = 20, 500
+CLIENTS_LINES_A_S, CLIENTS_LINES_MAX = 200, 10_000
 NAME_CHARS_MAX = 200
 TEXT_CHARS_MAX = 500
 PLAIN = {Reason.CLIENT_GONE: "the socket was closed without a goodbye", Reason.NORMAL: "the client said goodbye"}
@@ -44,6 +47,32 @@ class End(msgspec.Struct, frozen=True):
     text: str
 
 
+class Lines:
+    """The lines of the log that ends of one kind may have: ``a_s`` in a second, and ``most`` after a calm."""
+
+    def __init__(self, a_s: int, most: int, words: str) -> None:
+        self._a_s = a_s
+        self._left = self._most = most
+        self._words = words
+        self._without: Counter[str] = Counter()
+
+    def has(self, why: str) -> bool:
+        """Tells whether this one has a line of its own. If not, it is counted."""
+        if not self._left:
+            self._without[why] += 1
+            return False
+        self._left -= 1
+        return True
+
+    def tell(self) -> None:
+        """Logs how many had none since the last call. To be called once a second."""
+        if self._without:
+            counts = ", ".join(f"{why} {count}" for why, count in self._without.most_common())
+            log.info("%d more %s: %s", self._without.total(), self._words, counts)
+            self._without.clear()
+        self._left = min(self._most, self._left + self._a_s)
+
+
 class Ends:
     def __init__(self) -> None:
         self.counts: Counter[Reason] = Counter()
@@ -51,8 +80,8 @@ class Ends:
         """Called with each end, for the history; None: there is none."""
         self._clients: History[End] = History(PER_NAME_MAX)
         self._strangers: History[End] = History(PER_NAME_MAX, STRANGERS_MAX, STRANGERS_MAX)
-        self._lines_left = LINES_MAX
-        self._without_line: Counter[str] = Counter()
+        self.strangers_lines = Lines(STRANGERS_LINES_A_S, STRANGERS_LINES_MAX, "connections were not admitted")
+        self.clients_lines = Lines(CLIENTS_LINES_A_S, CLIENTS_LINES_MAX, "clients disconnected")
 
     def put(self, connection: Connection, reason: Reason, text: str, now: float, wall_s: float) -> None:
         self.counts[reason] += 1
@@ -70,24 +99,13 @@ class Ends:
         if self.keep is not None:
             self.keep(end)
         level = logging.DEBUG if reason is Reason.SHUTDOWN else logging.INFO
-        if log.isEnabledFor(level) and (end.admitted or self.has_line(reason)):
+        if log.isEnabledFor(level) and (self.clients_lines if end.admitted else self.strangers_lines).has(reason):
             log.log(level, "%s", _line(end), extra={"fields": _fields(end)})
-
-    def has_line(self, why: str) -> bool:
-        """Tells whether a client that was not let in has a line of its own in the log. If not, it is counted."""
-        if not self._lines_left:
-            self._without_line[why] += 1
-            return False
-        self._lines_left -= 1
-        return True
 
     def tell(self) -> None:
         """Logs how many had no line of their own since the last call. To be called once a second."""
-        if self._without_line:
-            counts = ", ".join(f"{why} {count}" for why, count in self._without_line.most_common())
-            log.info("%d more connections were not admitted: %s", self._without_line.total(), counts)
-            self._without_line.clear()
-        self._lines_left = min(LINES_MAX, self._lines_left + LINES_A_S)
+        self.strangers_lines.tell()
+        self.clients_lines.tell()
 
     def of(self, name: str) -> list[End]:
         """Returns the ends of a client, or of a user that was not let in, the newest first."""

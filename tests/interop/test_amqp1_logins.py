@@ -11,10 +11,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from proton import Connection, ConnectionException, Data, Described, Message, SSLDomain, Transport, symbol, ulong
-from proton.reactor import Container
+from proton import (
+    Connection,
+    ConnectionException,
+    Data,
+    Described,
+    Message,
+    SSLDomain,
+    Terminus,
+    Transport,
+    symbol,
+    ulong,
+)
+from proton.reactor import Container, DurableSubscription, LinkOption
 from proton.utils import BlockingConnection
 from tests.interop.conftest import BrokerFactory
+from tests.interop.permitted import SECRET, config, permission
 from tests.interop.process import BrokerProcess
 from tests.interop.tls_house import House, ask
 from tests.interop.waiting import until
@@ -212,3 +224,36 @@ def test_a_response_before_the_mechanism_is_chosen_is_refused(users: BrokerProce
     sasl.say(RESPONSE, b"x")
     assert sasl.ended(), "there is no word for it in SASL"
 
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+def test_to_close_a_link_deletes_only_a_subscription_that_its_user_may_declare(start: BrokerFactory) -> None:
+    """One who may read another's durable subscription, and asks for it by its name alone, leaves it there."""
+    broker = start(config(permission("bob", subscribe=["$queue/#"])))
+
+    def client(user: str) -> BlockingConnection:
+        container = Container()
+        container.container_id = "desk"
+        url = f"amqp://{user}:{SECRET}@127.0.0.1:{broker.ports['amqp']}"
+        return BlockingConnection(url, timeout=TIMEOUT_S, container=container, allowed_mechs="PLAIN")
+
+    def queues() -> list[str]:
+        broker.login = f"root:{SECRET}"
+        return [one["name"] for one in broker.get("/v1/queues")["queues"]]
+
+    owner = client("root")
+    owner.create_receiver("topic://prices", name="sub", options=DurableSubscription()).link.detach()
+    owner.close()
+    for user, left in (("bob", ["durable.desk.sub"]), ("root", [])):
+        there = client(user)
+        link = there.create_receiver(None, name="sub", options=ByNameAlone(), credit=0)
+        assert link.link.remote_source.address == "queue://durable.desk.sub"
+        link.close()
+        there.close()
+        assert queues() == left
+
+
+class ByNameAlone(LinkOption):
+    def apply(self, link: Any) -> None:
+        link.source.type = Terminus.UNSPECIFIED

@@ -142,6 +142,21 @@ def test_each_row_is_in_the_journal_once(seed: int) -> None:
     assert sorted(queued) == wanted["c"]
 
 
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(12)))
+def test_a_writer_that_was_forgotten_begins_again_with_its_old_numbers(seed: int) -> None:
+    """The journal still has rows of its former batches, under the same names."""
+    world, chance = World(seed), random.Random(seed)
+    wanted: dict[str, list[int]] = {topic: [] for topic in RECORDED}
+    for life in range(4):
+        rows = [row for row in some_rows(chance, 1000 * life) if row[0] in RECORDED]
+        for topic, number in rows:
+            wanted[topic].append(number)
+        world.publish(1, rows)
+        world.stage.broker.writers.forget("w")
+        world._kept()
+    assert {topic: world.recorded(topic) for topic in RECORDED} == wanted
+
+
 def test_the_power_does_fail() -> None:
     """What the test above is worth."""
     worlds = [World(seed) for seed in range(10)]

@@ -277,7 +277,9 @@ class ConsumingLink(Link):
                 session.requeue(consumer)
             queues.cancel(consumer, session.now())
         if queue is not None and not queue.ended and ((closed and self.durable) or self.own is queue):
-            with suppress(Refused):  # others may share the subscription
+            with suppress(Refused):  # others may share the subscription, or this user may only read it
+                if self.own is not queue:
+                    session.session.rights.check(Operation.DECLARE, queue_object(queue.name))
                 queues.delete(queue, session.now(), if_unused=self.durable, by=session.session)
         session.peer.budget.left -= SUBSCRIBE_WORK
         super().end(closed=closed)

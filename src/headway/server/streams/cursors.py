@@ -79,7 +79,10 @@ class CursorHandlers:
             self._check(name)
             check_right(self._engine, request, name, Operation.SUBSCRIBE, wish.topic)
             found = self._recorded(request, wish.topic)
+            fresh = name not in self._engine.broker.registry.sessions
             poll = self._attached(name, request, wish, found)
+            if fresh:
+                await self._journaled()
             await self._more(poll, found, wish)
             self._check(name)
             if self._engine.permissions.version != version:
@@ -108,8 +111,13 @@ class CursorHandlers:
         self._gone(session)
         self._quota.leave(session.client)
         self._engine.broker.polls.end(session, self._engine.now())
-        self._engine.turn_soon()
+        await self._journaled()
         return web.Response(status=204)
+
+    async def _journaled(self) -> None:
+        """Waits until what was changed is on disk."""
+        if self._engine.journal is not None:
+            await self._engine.journal.flush()
 
     # -- carrying out -----------------------------------------------------------------------------------------------
 

@@ -52,6 +52,8 @@ OPTIONS = (
 SILENCE_S = 15.0
 """A client, and what is between, hears at least so often that the stream is alive: after half of that without an event
 comes a comment."""
+ID_DIGITS = 20
+"""Offsets have no more."""
 LOOK_S = 1.0
 """So often it is looked whether a client without events is still there, and may still read."""
 LAST_WORD_S = 5.0
@@ -115,7 +117,8 @@ class EventStreams:
         key = state_of(self._engine.broker.registry, filter).key.text
         said = {"snapshot": True, "marks": True, "key": key} | read_options(pairs, Use.SUBSCRIPTION, strict=True)
         options, seen = msgspec.convert(said, SubscriptionOptions), request.headers.get("Last-Event-ID", "")
-        if seen.isascii() and seen.isdecimal() and "from" not in request.query and not options.live:
+        is_offset = len(seen) <= ID_DIGITS and seen.isascii() and seen.isdecimal()
+        if is_offset and "from" not in request.query and not options.live:
             options = msgspec.structs.replace(options, start=seen)  # a page, or aggregates, come anew
         dialect = EventStreamDialect(key if options.select is None else f"property:{TOLD_KEY}")
         return SubscribeRequest(filter, dialect, send_retained="never", options=options)

@@ -165,7 +165,8 @@ class WriterHandlers:
         self._leave(name)
         self._quota.leave(name)
         self._engine.broker.writers.forget(name)
-        self._engine.turn_soon()
+        assert self._engine.journal is not None
+        await self._engine.journal.flush()  # otherwise the next batch of its number might be taken for this one's
         return web.Response(status=204)
 
     # -- carrying out -----------------------------------------------------------------------------------------------

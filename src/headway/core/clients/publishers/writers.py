@@ -83,6 +83,9 @@ class Writers:
         self.leave = admission.leave
         self._journaled_rows: dict[tuple[str, int], dict[str, int]] = {}
         """The batches that were unfinished at the start: for each stream the last row that the journal has."""
+        self._found: dict[tuple[str, int], dict[str, tuple[int, int]]] = {}
+        """The same of all batches while a journal is read, with the sequence of that row's run. Who was forgotten may
+        have had batches of the same number."""
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
@@ -162,14 +165,18 @@ class Writers:
         """Returns the first sequence that an unfinished batch needs; infinite if there is none."""
         return min((batch.sequence + 1 for batch in self._unfinished.values()), default=inf)
 
-    def found(self, stream: str, publisher: str, records: int) -> None:
-        """Notes, at the start, that a stream of the journal has a run with this publisher or origin."""
+    def found(self, stream: str, publisher: str, records: int, sequence: int) -> None:
+        """Notes, at the start, that a stream of the journal has a run with this publisher or origin. ``sequence`` is
+        that of its first record; a later run of a batch has later rows."""
         origin = Origin.read(publisher)
         if origin is not None:
-            rows = self._journaled_rows.setdefault(origin[:2], {})
-            rows[stream] = max(rows.get(stream, -1), origin.row + records - 1)
+            self._found.setdefault(origin[:2], {})[stream] = origin.row + records - 1, sequence
 
     def restored(self) -> None:
-        """Forgets the batches that are done, when all runs of the journal were found."""
-        unfinished = {(name, batch.number) for name, batch in self.unfinished().items()}
-        self._journaled_rows = {batch: rows for batch, rows in self._journaled_rows.items() if batch in unfinished}
+        """Notes what the journal has of the batches that are not done, when all of its runs were found."""
+        for name, batch in self.unfinished().items():
+            found = self._found.get((name, batch.number), {})
+            self._journaled_rows[name, batch.number] = {
+                stream: row for stream, (row, sequence) in found.items() if sequence > batch.sequence
+            }
+        self._found.clear()

@@ -202,7 +202,7 @@ def _runs(
             if stored.kind != RUN:
                 odd(stored, ValueError(ONLY_RECORDS))
         for read in decode_runs(batch, wall_offset_s, apart, odd):
-            broker.writers.found(name, read.publisher, len(read.run))
+            broker.writers.found(name, read.publisher, len(read.run), read.sequence)
             yield _ReplayItem(read.sequence, read, None, time_s, name)
 
 

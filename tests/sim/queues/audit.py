@@ -57,12 +57,12 @@ def _books(world: World) -> None:
 
 
 class Before(NamedTuple):
-    """What was so of a queue before a look."""
+    """A queue as it was before a look."""
 
     all_slow: bool
     """All of its members are slow, or it has one."""
     came_back: set[Key]
-    """What members have given back."""
+    """The keys of records that members have given back."""
 
 
 def before_look(world: World) -> dict[QueueModel, Before]:
@@ -72,8 +72,8 @@ def before_look(world: World) -> dict[QueueModel, Before]:
 
 
 def looked_at(world: World, before: dict[QueueModel, Before]) -> None:
-    """After a look nothing waits that a discard was to leave out, but for what came back in the look itself. Where the
-    last of several members became slow in it, the next look sees to that. Called at a tick, before anything else."""
+    """Asserts that a look has left out what a discard was to leave out. Records that came back in that same look wait
+    for the next one; so does a queue whose last member became slow in it. Called at a tick, before anything else."""
     for model, then in before.items() if world.readable else ():
         queue = model.queue
         if not then.all_slow or not queue.members.all_slow or queue.discards.begun:

@@ -19,9 +19,8 @@ from headway.server.transport import ByteStream
 
 READ_BYTES, READ_BYTES_MIN = 64 * 1024, 1024
 HEAD_READ_BYTES = 2 * 1024
-PIECE_BYTES = 256 * 1024
-PIECES = 64
-"""The most that is offered to the stream at once of what waits."""
+PIECE_BYTES, PIECES = 256 * 1024, 64
+"""The most that is offered to the stream at once of what waits: bytes, and pieces."""
 HIGH_BYTES = 64 * 1024
 """Beyond this the protocol is asked to wait."""
 LOW_BYTES = 16 * 1024

@@ -8,13 +8,14 @@ from tests.core.stage import Stage
 from tests.core.test_idle import steps
 
 from headway.core.clients.publishers.writers import Writers
+from headway.core.permission import NOBODY
 
 
 def with_writers(count: int) -> Writers:
     stage = Stage()
     writers = stage.broker.writers
     for number in range(count):
-        writers.begin(f"w{number}", 1, ("part",), stage.now)
+        writers.begin(f"w{number}", 1, ("part",), stage.now, NOBODY)
         writers.done(f"w{number}", stage.now)
     return writers
 
@@ -28,9 +29,9 @@ def test_the_oldest_unfinished_batch_counts() -> None:
     writers = with_writers(3)
     assert writers.needed_sequence() == inf
     writers._registry.sequence = 7
-    writers.begin("w1", 2, ("part",), 0.0)
+    writers.begin("w1", 2, ("part",), 0.0, NOBODY)
     writers._registry.sequence = 9
-    writers.begin("w2", 2, ("part",), 0.0)
+    writers.begin("w2", 2, ("part",), 0.0, NOBODY)
     assert writers.needed_sequence() == 8
     assert set(writers.unfinished()) == {"w1", "w2"}
     writers.done("w1", 1.0)

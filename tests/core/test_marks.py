@@ -165,6 +165,21 @@ def test_a_snapshot_takes_the_place_of_changes_whose_deletes_are_forgotten(monke
         assert [one.event for one in client.seen] == events, seen
 
 
+@pytest.mark.parametrize("marks", ["true", "false"])
+def test_an_offset_that_the_broker_never_reached_is_that_of_another_life_of_it(marks: str) -> None:
+    stage = filled()
+    client = stage.consumer("a", "t/#", options={"marks": marks, "from_": str(stage.broker.registry.sequence + 1000)})
+    stage.turn()
+    stage.clients["publisher"].publish("t/x", 7, key="d")
+    stage.turn()
+    events = [one.event for one in client.seen if one.event]
+    assert len(client.seen) - len(events) == len("abcd")
+    if marks == "true":
+        assert events == ["snapshot_begin", "snapshot_end"]
+    else:
+        assert [one.gap.reason for one in client.seen if one.gap is not None] == ["not_retained"]
+
+
 def test_queries_that_are_not_read_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "BATCH_BYTES", 100)
     monkeypatch.setattr(subscribing, "QUERIES_MAX", 2)

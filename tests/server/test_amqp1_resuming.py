@@ -22,17 +22,21 @@ def house() -> House:
     return House()
 
 
-def attaches(said: bytes) -> list[Attach]:
-    """The attaches in what the broker said."""
-    found, at = [], 0
+def performatives(said: bytes) -> list[object]:
+    """What the broker said."""
+    found: list[object] = []
+    at = 0
     while at < len(said):
         size = int.from_bytes(said[at : at + 4], "big")
         value, _ = read(said, at + 8, at + size)
-        performative = build(value) if isinstance(value, Described) else None
-        if isinstance(performative, Attach):
-            found.append(performative)
+        if isinstance(value, Described):
+            found.append(build(value))
         at += size
     return found
+
+
+def attaches(said: bytes) -> list[Attach]:
+    return [one for one in performatives(said) if isinstance(one, Attach)]
 
 
 def resumed(role: bool, address: str, unsettled: bytes, *, whole: bool = True) -> bytes:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 from pamqp.commands import Basic, Confirm, Exchange, Queue, Tx
 from tests.server.amqp_stage import Client, House, message
+from tests.server.greedy_stage import Greedy
+from tests.server.test_amqp1_greedy import client as amqp1
+from tests.server.test_amqp1_resuming import performatives
 from tests.sim.tape import NothingRecorded
 
 from headway.core.log.durable.ledger import Ledger
 from headway.server.connections.pending_replies import PendingReplies
+from headway.wire.amqp1.performatives import Attach, Detach, Flow, Source, Target
+from headway.wire.amqp1.replies import write
 
 
 class Journal:
@@ -209,3 +214,40 @@ def test_confirms_hold_up_no_other_answers(client: Client) -> None:
     assert client.say(Queue.Declare(queue="t")) == ["1 Queue.DeclareOk t 0 0"]
     kept(client)
     assert [word.split()[1] for word in client.new()] == ["Basic.Ack"]
+
+
+# -- AMQP 1.0 ---------------------------------------------------------------------------------------------------------
+
+
+def durable(name: str, handle: int = 0) -> bytes:
+    source = Source("topic://t", durable=2, expiry_policy="never")
+    return write(0, Attach(name, handle, True, 0, source=source, target=Target()))
+
+
+def heard(greedy: Greedy, said: bytes = b"") -> list[str]:
+    """The kinds of the answers, once everything is done that need not wait."""
+    return [type(one).__name__ for one in performatives(greedy.say(said) if said else bytes(greedy.sock.taken))]
+
+
+def test_a_link_that_is_closed_for_good_is_said_to_be_once_the_journal_has_it(house: House, journal: Journal) -> None:
+    one = amqp1(house)
+    assert heard(one, durable("a")) == []
+    journal.write()
+    assert heard(one) == ["Attach"]
+    assert heard(one, write(0, Detach(0, True))) == []
+    assert "durable.greedy.a" not in house.queues
+    journal.write()
+    assert heard(one) == ["Detach"]
+
+
+def test_a_handle_is_another_link_s_once_its_client_knows_that_the_one_before_is_closed(
+    house: House, journal: Journal
+) -> None:
+    one = amqp1(house)
+    one.say(durable("a") + durable("b", 1))
+    journal.write()
+    again = write(0, Attach("c", 0, True, 0, source=Source("topic://u"), target=Target()))
+    assert heard(one, write(0, Detach(0, True)) + write(0, Detach(1, True)) + again + write(0, Flow(0, 9, 0, 9))) == []
+    journal.write()
+    assert heard(one) == ["Detach", "Detach", "Attach"]
+    assert heard(one, write(0, Flow(0, 9, 0, 9, echo=True))) == ["Flow"]

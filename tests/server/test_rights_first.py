@@ -19,6 +19,7 @@ from headway.core.consumer.request import options
 from headway.core.message import TOPICS
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.amqp1.peer import Amqp1Peer
+from headway.server.amqp1.terminus import OPTION
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.peers import queue_arguments
@@ -28,6 +29,7 @@ from headway.server.transport import PlainStream
 from headway.server.websocket import Rules, WebSocketStream
 from headway.wire.amqp1.performatives import Attach, Begin, Open, SaslInit, Source, Target
 from headway.wire.amqp1.replies import write
+from headway.wire.amqp1.values import Symbol
 from headway.wire.mqtt.packets import Connect, TopicRequest
 from headway.wire.mqtt.requests import encode_connect
 
@@ -62,7 +64,7 @@ def consumer(destination: bytes, subscription: str | None = None) -> bytes:
 
 
 def attach(address: str, **more: Any) -> bytes:
-    told = {"order_by": BAD, "patience": BAD, "selector": BAD}
+    told = {Symbol(OPTION + name): BAD for name in ("order_by", "patience", "selector")}
     return write(0, Attach("link", 0, True, source=Source(address, **more), target=Target(), properties=told))
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.passwords import cheap_hash
 from tests.server.served import serve
 from tests.server.test_http_greedy import part
 
-from headway.core.permission import NOBODY
+from headway.core.permission import NOBODY, Identity
 from headway.server.admin.api import Admin
 from headway.server.http import Refusal
 from headway.server.streams.writers import WriterHandlers
@@ -74,11 +75,15 @@ class Stage:
         return [path.stem for path in self.handlers.staged.folder.glob("w/*")]
 
 
+def journal(folder: Path) -> str:
+    return f'[journal]\npath = "{folder}/journal"\n'
+
+
 def play(folder: Path, check: Callable[[Stage], Any]) -> None:
     async def whole(served: Admin) -> None:
         await check(Stage(served))
 
-    serve(folder, whole, f'[journal]\npath = "{folder}/journal"')
+    serve(folder, whole, journal(folder))
 
 
 @pytest.mark.parametrize(("order", "outcomes", "repeated"), [
@@ -121,6 +126,41 @@ def test_parts_of_attempts_that_failed_go_with_the_batch_that_they_are_for(tmp_p
         assert stage.left() == [unnumbered]
 
     play(tmp_path, check)
+
+
+USERS = f"""
+[auth.users]
+ann = "{cheap_hash("")}"
+[[permission]]
+user = "ann"
+publish = ["t/1"]
+"""
+
+
+@pytest.mark.parametrize(("user", "failed", "rows", "refused"), [
+    ("ann", "", ROWS, "ann may not publish to 't/"), ("bob", "bob is no user any more", 0, ""),
+])  # fmt: skip
+def test_a_batch_that_a_restart_broke_off_goes_on_within_the_rights_of_who_asked_for_it(
+    tmp_path: Path, user: str, failed: str, rows: int, refused: str
+) -> None:
+    async def begin(stage: Stage) -> None:
+        engine = stage.handlers._engine
+        stage.writers.begin("w", 1, (stage.stage(),), engine.now(), Identity(user))
+        assert engine.journal is not None
+        await engine.journal.flush()
+
+    async def check(served: Admin) -> None:
+        publication = served._writers._publications["w"]
+        await asyncio.wait([publication.task])
+        assert (publication.failed, publication.rows) == (failed, rows)
+        assert refused in publication.refused
+        if failed:  # whoever asks for it again may be another user
+            publication.asked_again(Identity("ann"))
+            await publication.task
+            assert publication.rows == ROWS
+
+    play(tmp_path, begin)
+    serve(tmp_path, check, f"{journal(tmp_path)}{USERS}")
 
 
 def test_folder_stays_while_a_part_is_written_into_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.store.journal.fake_files import FakeFiles, PowerLoss
 from headway.core.clients.publishers.writers import Origin
 from headway.core.log.durable.ledger import MAIN
 from headway.core.message.record import TOPICS, Run
+from headway.core.permission import NOBODY
 from headway.core.routing.matching.bindings import Binding, Destination
 from headway.server.journal.entries.archive import stream_name
 from headway.server.journal.entries.entry_codec import decode_runs
@@ -69,7 +70,7 @@ class World:
         if last is not None and last.number == batch and not last.parts:
             return
         if last is None or last.number < batch:
-            writers.begin("w", batch, ("part",), stage.now)
+            writers.begin("w", batch, ("part",), stage.now, NOBODY)
             self._kept()
         at = 0
         while at < len(rows):
@@ -190,7 +191,7 @@ def publish(stage: JournalStage, rows: Rows) -> None:
     """These, of a batch that has more."""
     writers = stage.broker.writers
     if not writers.unfinished():
-        writers.begin("w", 0, ("part",), stage.now)
+        writers.begin("w", 0, ("part",), stage.now, NOBODY)
         stage.turn()
     writers.publish(writers.attach("w", lambda: None, stage.now), Origin("w", 0, 0), _run("c", rows), stage.now)
     stage.turn()

@@ -1,6 +1,6 @@
 """Exchanges and queues: declaring, binding, purging and deleting them on a channel.
 
-A reply about something durable is sent once the journal has that (pending_declares.py).
+A reply about something durable is sent once the journal has that (``HoldingReplies``).
 """
 
 from __future__ import annotations

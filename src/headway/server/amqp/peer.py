@@ -21,10 +21,9 @@ from headway.server.amqp.channel import CHANNEL_BYTES, AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import Handshake
-from headway.server.amqp.pending_declares import PendingDeclares
 from headway.server.amqp.ports import ClientSide
 from headway.server.config import ListenerTable
-from headway.server.connections import Connection
+from headway.server.connections import Connection, HoldingReplies
 from headway.server.engine import Engine
 from headway.server.peers import OPEN
 from headway.wire.amqp import replies
@@ -40,7 +39,6 @@ _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 4
 class AmqpPeer(ClientSide):
     __slots__ = ("_closing_channels", "_doing", "_handshake", "channels")
 
-    pending_declares: PendingDeclares
     heartbeat_word = replies.HEARTBEAT
     closes_consumers = True
     publishes = looked_at = frozenset({PublishedRun})
@@ -50,7 +48,7 @@ class AmqpPeer(ClientSide):
         super().__init__(engine, connection, listener)
         self.channels: dict[int, AmqpChannel] = {}
         """Channels that are open."""
-        self.pending_declares = PendingDeclares(connection, engine.journal)
+        self.pending_declares = HoldingReplies(connection, engine.journal)
         self._handshake = Handshake(self)
         self._closing_channels: set[int] = set()
         """Numbers of channels that the broker has closed and the client has not confirmed."""
@@ -66,7 +64,9 @@ class AmqpPeer(ClientSide):
         return self.decoder.error
 
     def holds_up(self, item: Item) -> bool:
-        return self.pending_declares.waiting and self.pending_declares.hold_up(item)
+        if not self.pending_declares.waiting or (type(item) is Method and type(item.command) in declaring.METHODS):
+            return False
+        return self.pending_declares.hold()
 
     def blame(self, fault: HeadwayError) -> None:
         item = self._doing

@@ -12,7 +12,7 @@ from headway.core.base import Reason, Refused
 from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.states import PublishMode
 from headway.server.config import ListenerTable
-from headway.server.connections import Connection, PendingReplies
+from headway.server.connections import Connection, HoldingReplies
 from headway.server.engine import Engine
 from headway.server.peers import OPEN, BasePeer
 from headway.wire.amqp.codes import ReplyCode
@@ -39,7 +39,7 @@ class ClientSide(BasePeer[Item], ABC):
     )  # fmt: skip
 
     decoder: AmqpDecoder
-    pending_declares: PendingReplies
+    pending_declares: HoldingReplies
     """Replies to declarations."""
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:

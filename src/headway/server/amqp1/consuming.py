@@ -139,12 +139,8 @@ class ConsumingLink(Link):
         queues.check_subscription(name, wanted, exchange)
         check_alone(no_local=wishes.no_local, shared=shared)
         options = parse_options(wishes.options, Use.QUEUE, typed=True)
-        if exchange == TOPICS and queues.knows(name):
-            old = queues.queues.queue(self._session.session, name)
-            if filter_of(wanted) not in old.filters:  # the same name with another topic is another subscription
-                self._session.session.rights.check(Operation.DECLARE, queue_object(name))
-                queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
-        queue = queues.subscription(name, selector=options.selector, no_local=wishes.no_local)
+        filter = filter_of(wanted) if exchange == TOPICS else None
+        queue = queues.subscription(name, options, no_local=wishes.no_local, filter=filter)
         queues.bind(queue, wanted, exchange)
         self.durable = True
         self._consume(queue, _without_selector(options), exclusive=not shared)

@@ -18,12 +18,11 @@ from headway.core.consumer import Channel, CloseChannel, Session, Subscription
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, connection_fault, end_condition, link_fault
 from headway.server.amqp1.greeting import Greeting
-from headway.server.amqp1.pending_attaches import PendingAttaches
 from headway.server.amqp1.ports import ClientSide
 from headway.server.amqp1.publishing import PublishingLink
 from headway.server.amqp1.session import Amqp1Session
 from headway.server.config import ListenerTable
-from headway.server.connections import Connection
+from headway.server.connections import Connection, HoldingReplies
 from headway.server.engine import Engine
 from headway.server.peers import OPEN, NamedQueues, Transaction
 from headway.wire.amqp1.codes import Condition
@@ -71,7 +70,8 @@ class Amqp1Peer(ClientSide):
         self.container = ""
         self.transactions: dict[bytes, Transaction] = {}
         self.queues: NamedQueues
-        self.pending_attaches = PendingAttaches(connection, engine.journal)
+        self.pending_links = HoldingReplies(connection, engine.journal)
+        self.closing = False
         self._greeting = Greeting(self)
         self._leaving: set[int] = set()
         """Channels of sessions that the broker has ended, and the client has not yet."""
@@ -132,6 +132,15 @@ class Amqp1Peer(ClientSide):
                 self._greeting.handle(performative)
             case Empty():
                 return
+
+    def holds_up(self, item: Item) -> bool:
+        if not self.pending_links.waiting:
+            self.closing = False
+            return False
+        said = item.performative if isinstance(item, Frame) else None
+        if isinstance(said, Detach) or (isinstance(said, Attach) and not self.closing):
+            return False
+        return self.pending_links.hold()
 
     def is_goodbye(self, item: Item) -> bool:
         return isinstance(item, Frame) and isinstance(item.performative, Close | Detach | End)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 
 from headway.core.consumer import GrantedChannel, Session, Subscription
-from headway.server.amqp1.pending_attaches import PendingAttaches
+from headway.server.connections import HoldingReplies
 from headway.server.peers import BasePeer, NamedQueues, Transaction, settle_in_steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Item
@@ -23,7 +23,8 @@ class ClientSide(BasePeer[Item], ABC):
     client publishes."""
 
     __slots__ = (
-        "container", "frame_bytes_max", "links", "message_bytes_max", "pending_attaches", "queues", "transactions",
+        "closing", "container", "frame_bytes_max", "links", "message_bytes_max", "pending_links", "queues",
+        "transactions",
     )  # fmt: skip
 
     container: str
@@ -35,7 +36,10 @@ class ClientSide(BasePeer[Item], ABC):
     message_bytes_max: int
     queues: NamedQueues
     transactions: dict[bytes, Transaction]
-    pending_attaches: PendingAttaches
+    pending_links: HoldingReplies
+    """Attaches and detaches: a durable subscription is confirmed, or is gone, once the journal has that."""
+    closing: bool
+    """Whether they have the detach of a durable subscription: its handle is free, but not known to be."""
 
 
 class SessionSide(ABC):

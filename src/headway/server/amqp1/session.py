@@ -121,8 +121,8 @@ class Amqp1Session(SessionSide):
         """Attaches without a terminus, and detaches with the reason (2.6.3)."""
         answer = answered(attach)._replace(properties=None, unsettled=None)
         answer = answer._replace(source=None) if attach.role else answer._replace(target=None)
-        self.peer.write(write(self.number, answer))
-        self.peer.write(write(self.number, Detach(attach.handle, True, self._error(fault))))
+        self._answer_link(answer, kept=False)
+        self._answer_link(Detach(attach.handle, True, self._error(fault)), kept=False)
         self.leaving.add(attach.handle)
 
     def _error(self, fault: LinkFault) -> Error:
@@ -138,11 +138,7 @@ class Amqp1Session(SessionSide):
             consumer = link = ConsumingLink(self, attach)
             answer = consumer.begin()
         self.links.keep(link)
-        frame = write(self.number, answered(answer))
-        if isinstance(link, ConsumingLink) and link.durable:
-            self.peer.pending_attaches.attach(frame, link, self.number)
-        else:
-            self.peer.write(frame)
+        self._answer_link(answered(answer), kept=isinstance(link, ConsumingLink) and link.durable)
 
     def _attach_publisher(self, attach: Attach) -> None:
         target: Any = attach.target
@@ -175,7 +171,13 @@ class Amqp1Session(SessionSide):
         if link is not None:
             self.links.forget(link)
             link.end(closed=bool(detach.closed))
-            self.peer.write(write(self.number, Detach(handle, bool(detach.closed))))
+            kept = bool(detach.closed) and isinstance(link, ConsumingLink) and link.durable
+            self.peer.closing |= kept
+            self._answer_link(Detach(handle, bool(detach.closed)), kept=kept)
+
+    def _answer_link(self, answer: Attach | Detach, *, kept: bool) -> None:
+        """Answers an attach or a detach; if ``kept``, once the journal has what it says."""
+        self.peer.pending_links.send(write(self.number, answer), kept=kept, channel=self.number)
 
     def end_link(self, handle: int, condition: Condition, text: str) -> None:
         """Ends a link from the broker's side; its durable subscription stays."""
@@ -185,8 +187,7 @@ class Amqp1Session(SessionSide):
             self._cut_upto = self.core.last_id
         link.end(closed=False)
         self.leaving.add(handle)
-        failure = self._error(LinkFault(condition, text))
-        self.peer.write(write(self.number, Detach(handle, True, failure)))
+        self._answer_link(Detach(handle, True, self._error(LinkFault(condition, text))), kept=False)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -331,7 +332,7 @@ class Amqp1Session(SessionSide):
             return
         self.gone = True
         self.peer.pending_replies.drop_channel(self.number)
-        self.peer.pending_attaches.drop_channel(self.number)
+        self.peer.pending_links.drop_channel(self.number)
         self.links.leave()
         self.session.tab.add(GONE_BACK, -GONE_BACK_BYTES * len(self._gone_back))
         self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())

@@ -6,7 +6,7 @@ from headway.server.connections.endings import END_WORK, Endings, Hangups
 from headway.server.connections.ends import End, Ends
 from headway.server.connections.floods import FLOOD_BYTES, Floods
 from headway.server.connections.linger import Lingering
-from headway.server.connections.pending_replies import PendingReplies
+from headway.server.connections.pending_replies import HoldingReplies, PendingReplies
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import ended
@@ -23,7 +23,7 @@ from headway.server.connections.turn_budget import (
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
-    "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "Hangups", "is_trusted", "Lingering", "LOGIN_WORK",
-    "Networks", "OUT_BYTES_MAX", "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps",
-    "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget", "TurnWork",
+    "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "Hangups", "HoldingReplies", "is_trusted", "Lingering",
+    "LOGIN_WORK", "Networks", "OUT_BYTES_MAX", "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown",
+    "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget", "TurnWork",
 ]

@@ -53,3 +53,27 @@ class PendingReplies:
             self._journal.wait(self)
         connection.out_soon()
         self.fewer()
+
+
+class HoldingReplies(PendingReplies):
+    """Pending replies that hold up what the client asks for behind them: that something durable is there, or is gone.
+
+    While one is pending, only more requests of its kind are handled. So all replies keep their order, and a hundred
+    such requests in a row wait for one commit. Without a journal, or if nothing durable is asked for, none waits."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, connection: Connection, journal: JournalWriter | None) -> None:
+        super().__init__(connection, journal)
+        self._held = False
+
+    def hold(self) -> bool:
+        """Stops reading until no reply is pending. Returns True."""
+        self._held = True
+        self._connection.pause_reading("journal")
+        return True
+
+    def fewer(self) -> None:
+        if self._held and not self.waiting:
+            self._held = False
+            self._connection.resume_reading("journal")

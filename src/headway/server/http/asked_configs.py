@@ -8,8 +8,10 @@ The files that it names stay closed: their errors would tell what is in them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from time import perf_counter, sleep
 
 from aiohttp import web
 
@@ -21,6 +23,8 @@ from headway.server.http.seats import Seats
 
 TEXT_BYTES_MAX = 256 * 1024
 WAITING_MAX = 16
+WORK_S, REST_S = 0.001, 0.005
+"""A config is read for so long at a time; in between others have the interpreter's lock without asking for it."""
 ERRORS_MAX = 100
 """Mistakes that are told: each key may be one."""
 
@@ -50,8 +54,28 @@ class AskedConfigs:
 def _policies(raw: bytearray, charset: str) -> tuple[Policy, ...]:
     """Runs in a worker thread. Raises Refusal."""
     try:
-        return parse_settings(text_of(raw, charset), reads_files=False).policies
+        with _giving_way():
+            return parse_settings(text_of(raw, charset), reads_files=False).policies
     except ConfigError as error:
         lines = str(error).split("\n")
         more = [f"and {len(lines) - ERRORS_MAX:,} more"] if len(lines) > ERRORS_MAX else []
         raise Refusal(400, "\n".join(lines[:ERRORS_MAX] + more)) from None
+
+
+@contextmanager
+def _giving_way() -> Iterator[None]:
+    """Has this thread rest most of the time. The interpreter gives its lock to a busy thread at each call of the system
+    that the loop makes, and on a machine whose processors are busy the loop has it back some milliseconds later."""
+    until_s = perf_counter() + WORK_S
+
+    def look(*_: object) -> None:
+        nonlocal until_s
+        if perf_counter() > until_s:
+            sleep(REST_S)
+            until_s = perf_counter() + WORK_S
+
+    sys.setprofile(look)  # called at each call of a function, in this thread only
+    try:
+        yield
+    finally:
+        sys.setprofile(None)

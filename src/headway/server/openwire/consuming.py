@@ -317,10 +317,8 @@ class Consuming(PeerPart[ClientSide]):
         known = self._peer.queues.found(name)
         if known is not None and known.members.any_consumer:
             raise JmsFault(f"the durable subscription {info.subscription!r} is in use", STATE_ERROR)
-        if known is not None and filter_of(parts[0].name) not in known.filters:
-            peer.granted.rights.check(Operation.DECLARE, queue_object(name))
-            self._queues.delete(known, peer.engine.now())  # JMS: another topic makes it another subscription
-        queue = peer.queues.subscription(name, selector=options.selector, no_local=info.no_local)
+        filter = filter_of(parts[0].name)
+        queue = peer.queues.subscription(name, options, no_local=info.no_local, filter=filter)
         peer.queues.bind(queue, key)
         self._consume(consumer, queue, "durable")
 

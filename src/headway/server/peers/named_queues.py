@@ -28,7 +28,7 @@ from headway.core.clients import (
     published_to,
     queue_object,
 )
-from headway.core.consumer import QueueTerms, Session
+from headway.core.consumer import QueueTerms, Session, SubscribeRequest, SubscriptionOptions
 from headway.core.message import TOPICS, Run, topic_of
 from headway.core.permission import ALL_RIGHTS, Operation
 from headway.core.queue import Queue, queue_of
@@ -129,16 +129,19 @@ class NamedQueues:
         return queue
 
     def subscription(
-        self, name: str, terms: QueueTerms = DURABLE, selector: str | None = None, *, no_local: bool = False
-    ) -> Queue:
+        self, name: str, options: SubscriptionOptions, terms: QueueTerms = DURABLE, *, no_local: bool = False,
+        filter: str | None = None,
+    ) -> Queue:  # fmt: skip
         """Returns the queue of a named subscription to topics, and makes it if there is none. If ``no_local``, the
-        client's own records do not enter it. Another selector, or ``no_local`` where it was not said before, makes it
-        another subscription: the one before ends, with what waits for it (JMS 2.0, ``createDurableConsumer``). Raises
-        :class:`Refused`."""
-        wanted = self._with_no_local(with_selector(terms, selector), no_local)
+        client's own records do not enter it. Another selector, ``no_local`` where it was not said before, or another
+        ``filter`` (None: any) makes it another subscription: the one before ends, with what waits for it (JMS 2.0,
+        ``createDurableConsumer``), unless its next consumer would be refused. Raises :class:`Refused`."""
+        wanted = self._with_no_local(with_selector(terms, options.selector), no_local)
         known = self.found(name)
-        if known is not None and _is_another(known.terms, wanted):
+        if known is not None and (_is_another(known.terms, wanted) or filter not in (None, *known.filters)):
             self._session.rights.check(Operation.DECLARE, queue_object(name))
+            request = SubscribeRequest(f"$queue/{name}", QUEUES.dialect, options=options)
+            self.queues.check_consumer(self._session, request)
             self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), if_unused=True,
                                by=self._session)  # fmt: skip
         return self.named(name, wanted)

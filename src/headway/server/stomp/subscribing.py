@@ -177,15 +177,15 @@ class Subscriber(PeerPart[ClientSide]):
                 exchange = TOPICS if kind is not Kind.EXCHANGE else name
                 bound = key if kind is Kind.EXCHANGE else binding_key_of(name)
                 named.check_subscription(durable, bound, exchange)
-                options = self._options(headers, Use.QUEUE)
-                selector, options = options.selector, msgspec.structs.replace(options, selector=None)
+                asked = self._options(headers, Use.QUEUE)
+                options = msgspec.structs.replace(asked, selector=None)
                 if durable is None:
-                    queue = named.subscribed(bound, exchange, selector, no_local=_no_local(headers))
+                    queue = named.subscribed(bound, exchange, asked.selector, no_local=_no_local(headers))
                 else:
                     check_alone(no_local=_no_local(headers), shared=not exclusive)
                     if len(durable.encode()) > NAME_BYTES_MAX:
                         raise Refused(Reason.PRECONDITION_FAILED, f"the name {durable[:60]!r}... is too long")
-                    kept = named.subscription(durable, _kept_terms(headers), selector, no_local=_no_local(headers))
+                    kept = named.subscription(durable, asked, _kept_terms(headers), no_local=_no_local(headers))
                     queue = self._bound(kept, bound, exchange)
             case Kind.TEMP_QUEUE:
                 options = self._options(headers, Use.QUEUE)

@@ -19,9 +19,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from headway.core.allowance import UNLIMITED
-from headway.core.base import Refused
-from headway.core.clients import Origin
+from headway.core.base import Reason, Refused
+from headway.core.clients import Origin, WriterBatch
 from headway.core.consumer import Session
 from headway.core.message import Run
 from headway.core.permission import ALL_RIGHTS, Identity, Rights
@@ -41,12 +40,9 @@ get the numbers of rows of it that were published before a restart."""
 
 
 class Publication:
-    def __init__(self, engine: Engine, staged: Staged, threads: Executor, writer: str, number: int,
-                 parts: tuple[str, ...], user: Identity | None, *, begun: bool) -> None:
-        """``user``: who publishes it, within its permissions and limits; None: that is not known any more.
-        ``begun``: the publication had begun before this process."""
-        self.number = number
-        self.parts = parts
+    def __init__(self, engine: Engine, staged: Staged, threads: Executor, writer: str, batch: WriterBatch) -> None:
+        self.number = batch.number
+        self.parts = batch.parts
         self.rows = 0
         """Rows published so far."""
         self.refused = ""
@@ -57,13 +53,13 @@ class Publication:
         self._staged = staged
         self._threads = threads
         self._writer = writer
-        self._user = user
+        self._user = batch.user
+        """The user within whose permissions and limits it is published; None: that is not known, and nothing goes on
+        before somebody asks for it again."""
         self._rights: Rights = ALL_RIGHTS
         self._version = -1
         """The version of the permissions that ``_rights`` are of."""
         self._go_on = asyncio.Event()
-        if not begun:  # at once: who asks for another batch has to find this one
-            engine.broker.writers.begin(writer, number, parts, engine.now())
         self._start()
 
     def asked_again(self, user: Identity) -> None:
@@ -110,6 +106,9 @@ class Publication:
         engine, name = self._engine, self._writer
         journal, writers = engine.journal, engine.broker.writers
         assert journal is not None
+        if self._user is None:
+            text = "an earlier release began it, and did not write down for whom: ask for it again"
+            raise Refused(Reason.NOT_AUTHORIZED, text)
         await journal.flush()
         first = 0
         for part in self.parts:
@@ -168,22 +167,21 @@ class Publication:
         """Returns the writer's session once it may publish a run. Raises Refused."""
         engine = self._engine
         while True:
-            user, allowance = self._user, UNLIMITED
-            if user is not None:
-                check_token(user)
-                allowance = engine.allowances.of(user)
-                if self._version != engine.permissions.version:
-                    self._version = engine.permissions.version
-                    engine.permissions.check_user(user)
-                    self._rights = engine.permissions.rights(user, self._writer)
+            user = self._user
+            assert user is not None
+            check_token(user)
+            if self._version != engine.permissions.version:
+                self._version = engine.permissions.version
+                engine.permissions.check_user(user)
+                self._rights = engine.permissions.rights(user, self._writer)
             session = engine.broker.writers.attach(
-                self._writer, self._go_on.set, engine.now(), self._rights, allowance
+                self._writer, self._go_on.set, engine.now(), self._rights, engine.allowances.of(user)
             )
             if not session.paused_by and not engine.broker.intake.lacks_room(session, run, engine.now()):
                 return session
             self._go_on.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if user is None else token_left_s(user)):
+                async with asyncio.timeout(token_left_s(user)):
                     await self._go_on.wait()
 
 

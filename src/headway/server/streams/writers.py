@@ -93,7 +93,7 @@ class WriterHandlers:
         if self._engine.journal is not None:
             self._quota.restore((name, "") for name in self._engine.broker.writers.names())
             for name, batch in self._engine.broker.writers.unfinished().items():
-                self._begin(name, batch, begun=True)
+                self._go_on(name, batch)
             self._looks.start()
             self._look()
 
@@ -239,14 +239,14 @@ class WriterHandlers:
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
             raise Refusal(503, f"{busy} others are publishing already; try again later")
-        return self._begin(name, WriterBatch(number, parts, 0, 0.0), user) if parts else None
+        if not parts:
+            return None
+        batch = self._engine.broker.writers.begin(name, number, parts, self._engine.now(), user)
+        return self._go_on(name, batch)
 
-    def _begin(
-        self, name: str, batch: WriterBatch, user: Identity | None = None, *, begun: bool = False
-    ) -> Publication:
-        """``user``: who publishes it; None: the batch began before this process, and was allowed then."""
+    def _go_on(self, name: str, batch: WriterBatch) -> Publication:
         self._publications[name] = publication = Publication(
-            self._engine, self.staged, self._threads, name, batch.number, batch.parts, user, begun=begun
+            self._engine, self.staged, self._threads, name, batch
         )
         return publication
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from headway.core.base import Reason
 from headway.core.consumer import QueueTerms, Session, SubscribeRequest, Subscription
+from headway.core.permission import Identity
 from headway.core.queue import Queue
 from headway.core.routing import Binding, Registry
 
@@ -43,6 +44,8 @@ class WriterBatch(NamedTuple):
     """The newest sequence of the broker when the batch began."""
     time_s: float
     """The time when the batch began, or was done."""
+    user: Identity | None = None
+    """The user who asked for it; None: it is done, or it was begun by a release that did not write that down."""
 
 
 class DurableObjects:

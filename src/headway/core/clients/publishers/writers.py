@@ -8,6 +8,7 @@ the broker publishes the other rows again, from the parts.
 
 Rules:
 - The begin of a batch is on disk before its first row is published. All rows are on disk before the batch is done.
+- A batch is published within the rights and limits of who asked for it, also by the process after this one.
 - A writer's batch numbers ascend, and a batch is done before the next one begins. A known batch does not begin again,
   even if a request names other parts for it.
 - While a batch is not done, the journal frees no record that came after its begin.
@@ -28,7 +29,7 @@ from headway.core.clients.sessions import Admission
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run, says_merge
-from headway.core.permission import ALL_RIGHTS, Rights
+from headway.core.permission import ALL_RIGHTS, Identity, Rights
 from headway.core.policy import HTTP_LISTENER
 from headway.core.routing import Publishing, Registry, part_of
 
@@ -112,8 +113,10 @@ class Writers:
         """Returns the batch that the writer began last."""
         return self._batches.get(name)
 
-    def begin(self, name: str, number: int, parts: tuple[str, ...], now: float) -> None:
-        self._metadata.batch(name, WriterBatch(number, parts, self._registry.sequence, now))
+    def begin(self, name: str, number: int, parts: tuple[str, ...], now: float, user: Identity) -> WriterBatch:
+        batch = WriterBatch(number, parts, self._registry.sequence, now, user)
+        self._metadata.batch(name, batch)
+        return batch
 
     def publish(self, session: Session, origin: Origin, run: Run, now: float) -> None:
         """Publishes the rows of a run that the journal does not have yet. Raises Refused if a queue refused some of

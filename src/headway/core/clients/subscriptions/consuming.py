@@ -41,7 +41,7 @@ class Consuming(Acks, ABC):
         """Adds a consumer to the queue. It may have ``prefetch`` deliveries in flight, or as its own window says."""
         if request.key in session.subscriptions:
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
-        check_room(self._registry, session, request, "consumers")
+        self.check_consumer(session, request)
         if queue.members.exclusive or (exclusive and queue.members.any_consumer):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
         queue.picking.admit(request.options.selector)
@@ -49,6 +49,11 @@ class Consuming(Acks, ABC):
         if exclusive:
             queue.members.exclusive[subscription] = None
         return subscription
+
+    def check_consumer(self, session: Session, request: SubscribeRequest) -> None:
+        """Raises :class:`Refused` unless the client may have one more consumer like this, whatever its queue says."""
+        check_room(self._registry, session, request, "consumers")
+        self._subscribing.asked_for(request)
 
     def _join(
         self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int | Window,

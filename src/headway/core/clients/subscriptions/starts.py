@@ -132,16 +132,23 @@ class Starts:
         sequence = self._registry.sequence
         filter, deltas = subscription.feed.key.filter, subscription.feed.deltas
         latest = subscription.feed.focus is not None or deltas is not None  # it gets what has changed, from the state
-        earliest = archive.earliest(filter)
-        if earliest is not None and not (latest and options.start == "earliest"):
+        state, earliest = subscription.conflation.state, archive.earliest(filter)
+        recorded = earliest is not None and not (latest and options.start == "earliest")
+        if earliest is not None and recorded:
             seen = seen_before(archive, filter, options, earliest, now)
-            if seen < lane.dropped_sequence and not latest:
-                self._read_archive(subscription, seen, now)
-                if not archive.complete(filter):  # what is lost of topics that are not recorded, nobody knows
-                    subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
-                return sequence
         else:
             seen = lane.dropped_sequence if options.start == "earliest" else int(options.start)
+        if seen > sequence:  # an offset of a broker that had no journal and was started anew: what it had, nobody knows
+            if state is not None and options.marked:
+                self._show(subscription, state, now)
+                return sequence
+            seen = 0 if earliest is None else earliest - 1
+            subscription.gap = Gap(0, 1, max(1, lane.dropped_sequence), Reason.NOT_RETAINED)
+        if recorded and seen < lane.dropped_sequence and not latest:
+            self._read_archive(subscription, seen, now)
+            if not archive.complete(filter):  # what is lost of topics that are not recorded, nobody knows
+                subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+            return sequence
         if seen >= lane.dropped_sequence and deltas is None:
             chunk = lane.first
             while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
@@ -150,7 +157,6 @@ class Starts:
             subscription.current_s = now
             subscription.counters.start_at(cursor.number, cursor.position)
             return min(seen, sequence)
-        state = subscription.conflation.state
         forgotten = 0
         if state is not None:
             feed = subscription.feed

@@ -357,7 +357,7 @@ def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> MetadataChange
                              alternate=terms[5], arguments=_arguments(terms[6]))  # fmt: skip
         case WriterBatch(number, parts, sequence, time_s):
             numbers += (number, sequence)
-            terms = WriterBatch(number, parts, sequence, time_s - wall_offset_s)
+            terms = terms._replace(time_s=time_s - wall_offset_s)
             if not all(map(is_name, (name, *parts))):
                 raise ValueError("a writer or a part that cannot have this name")
         case _RawNotice():
@@ -378,8 +378,10 @@ def _has_nan(terms: object) -> bool:
             fields = msgspec.structs.astuple(options)
         case DurableQueueTerms(terms=queue_terms):
             fields = msgspec.structs.astuple(queue_terms)
-        case SessionTerms() | WriterBatch():
+        case SessionTerms():
             fields = tuple(terms)
+        case WriterBatch(time_s=time_s, user=user):
+            fields = (time_s, None if user is None else user.until_s)
         case _:
             return False
     return any(field != field for field in fields if isinstance(field, float))

@@ -12,6 +12,7 @@ from tests.server.greedy_stage import Greedy
 from tests.server.test_queue_turns import worst
 from tests.wire import openwire_frames as frames
 
+from headway.core.routing import Limits
 from headway.server.openwire.peer import OpenWirePeer
 from headway.wire.openwire.codes import AckType, TransactionStep, Type
 
@@ -92,6 +93,22 @@ def test_a_consumer_of_very_many_queues_is_refused(house: House) -> None:
     assert b"many.> matches 600 queues (at most 500 for one consumer)" in answer
     assert greedy.connection.open
     assert "consumers" not in greedy.tab
+
+
+def test_consumers_that_are_all_to_have_each_new_queue_take_turns_and_few_lines(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    greedy, filler = client(house), client(house, "fills")
+    house.broker.registry.limits["amqp"] = Limits(subscriptions_per_session_max=700)
+    for at in range(600):
+        greedy.say(frames.consumer_info(consumer(at), frames.queue("many.>")))
+    assert filler.turns(frames.message(Type.BYTES_MESSAGE, frames.queue("many.0"), b"x")) >= 5
+    assert len(house.queues["many.0"].members) == 600
+    filler.say(frames.message(Type.BYTES_MESSAGE, frames.queue("many.1"), b"x"))
+    assert len(house.queues["many.1"].members) == 100
+    lines = [one for one in caplog.messages if "does not get queue 'many.1'" in one]
+    assert "its client has 700 subscriptions already" in lines[0]
+    assert len(lines) == 9, "the 1st, 2nd, 4th, ... of 500"
 
 
 def test_temporary_destinations_are_counted_and_end_over_several_turns(house: House) -> None:

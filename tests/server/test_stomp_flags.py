@@ -88,3 +88,18 @@ def test_acks_may_have_a_content_length_and_a_body(ack: str, at_once: bool, vers
     assert house.stats("q").unacknowledged == 0
     for frame in ("BEGIN\ntransaction:t", "COMMIT\ntransaction:t", "UNSUBSCRIBE\nid:1", "DISCONNECT"):
         assert b"RECEIPT" in one.say(f"{frame}\nreceipt:r\ncontent-length:0\n\n\0".encode())
+
+
+def test_an_exclusive_consumer_as_activemq_has_it_gets_all_of_the_queue_and_others_wait() -> None:
+    house = House()
+    one, other, sender = client(house), client(house), client(house)
+    one.say(b"SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.exclusive:true\n\n\0")
+    other.say(b"SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.exclusive:true\n\n\0")
+    one.sock.taken.clear()
+    other.sock.taken.clear()
+    sender.say(b"SEND\ndestination:/queue/q\n\nx\0" * 4)
+    assert (one.sock.taken.count(b"MESSAGE\n"), other.sock.taken.count(b"MESSAGE\n")) == (4, 0)
+    other.sock.taken.clear()
+    one.say(b"UNSUBSCRIBE\nid:1\n\n\0")
+    sender.say(b"SEND\ndestination:/queue/q\n\nx\0" * 4)
+    assert other.sock.taken.count(b"MESSAGE\n") == 4

@@ -59,13 +59,14 @@ def message(
     expires_ms: int = 0, timestamp_ms: int = 0, compressed: bool = False, transaction: bytes = NO, number: int = 1,
     sequence: int = 7, wants_response: bool = True, group: str | None = None, group_sequence: int = 0,
     correlation: str = "c", persistent: bool = True, priority: int = 4, reply_to: bytes = NO,
-    type_text: str | None = None,
+    type_text: str | None = None, user: str | None = None,
 ) -> bytes:  # fmt: skip
     return frame(
         kind, producer, destination, transaction, NO, message_id(sequence), NO, text(group), pack(">i", group_sequence),
         text(correlation), pack(">?", persistent), pack(">q", expires_ms), bytes((priority,)), reply_to,
         pack(">q", timestamp_ms), text(type_text), _binary(content), _binary(properties), NO, NO,
-        pack(">?", compressed), pack(">i", 0), NO, pack(">q", 0), NO, NO, NO, NO, pack(">qq", 0, 0), NO, number=number,
+        pack(">?", compressed), pack(">i", 0), NO, pack(">q", 0), text(user), NO, NO, NO, pack(">qq", 0, 0), NO,
+        number=number,
         wants_response=wants_response,
     )  # fmt: skip
 

@@ -63,7 +63,6 @@ from headway.wire.openwire.replies import STATE_ERROR, write_close_consumer, wri
 log = logging.getLogger("headway")
 
 CONSUMERS_MAX = 16_000
-"""More have no number in the client's cache."""
 MATCHED_SHARE = 16
 """So many names that are looked through are one unit of work."""
 CONSUMERS = "consumers"
@@ -75,7 +74,7 @@ in which its queue would have given it a message."""
 
 
 class Consuming(PeerPart[ClientSide]):
-    __slots__ = ("_slots", "_top", "by_id", "by_slot", "closed")
+    __slots__ = ("_left_out", "_slots", "_top", "by_id", "by_slot", "closed")
 
     def __init__(self, peer: ClientSide) -> None:
         super().__init__(peer)
@@ -86,6 +85,8 @@ class Consuming(PeerPart[ClientSide]):
         self._slots: list[int] = []
         """Numbers that are free again."""
         self._top = 0
+        self._left_out = 0
+        """How often a consumer with wildcards did not get a queue."""
 
     def over(self) -> None:
         following = wildcards_of(self._peer.engine).consumers
@@ -144,9 +145,10 @@ class Consuming(PeerPart[ClientSide]):
         return self._top
 
     def _written(self, consumer: ConsumerId, slot: int) -> bytes:
-        """Returns the consumer's id as it is written from now on. A client that keeps objects is told its number."""
+        """Returns the consumer's id as it is written from now on. A client that keeps objects is told its number, if it
+        has room for that."""
         peer = self._peer
-        if not peer.wire.cached:
+        if slot >= peer.objects:
             return write_cached(consumer, peer.wire)
         peer.write(write_numbering(write_numbered(consumer, slot)))
         return write_number(slot)
@@ -256,19 +258,31 @@ class Consuming(PeerPart[ClientSide]):
             raise JmsFault(f"{name} matches {len(found)} queues (at most {MATCHED_MAX} for one consumer)")
         return found
 
-    def _join_later(self, consumer: Consumer, queue: Queue, name: str) -> None:
-        """Makes a consumer with wildcards a member of a queue that was made after it began."""
-        who = f"{self._peer.granted.client}: the consumer of {consumer.info.destination}"
+    def _join_later(self, consumer: Consumer, queue: Queue, name: str) -> int:
+        """Makes a consumer with wildcards a member of a queue that was made after it began. Returns the work."""
+        session, registry = self._peer.granted, self._peer.engine.broker.registry
         if _is_member(consumer, queue):
-            return
+            return 1
         if len(consumer.subscriptions) >= MATCHED_MAX:
-            log.warning("%s does not get queue %r, because it has %d queues already", who, queue.name, MATCHED_MAX)
-            return
+            self._left_out_of(consumer, queue, f"it has {MATCHED_MAX} queues already")
+            return 1
+        if len(session.subscriptions) >= registry.limits_of(session.listener).subscriptions_per_session_max:
+            self._left_out_of(consumer, queue, f"its client has {len(session.subscriptions)} subscriptions already")
+            return 1
         try:
             self._consume(consumer, queue, name)
         except (Refused, JmsFault) as error:
-            log.warning("%s does not get queue %r: %s", who, queue.name, error)
-        self._peer.budget.left -= SUBSCRIBE_WORK
+            self._left_out_of(consumer, queue, str(error))
+        return SUBSCRIBE_WORK
+
+    def _left_out_of(self, consumer: Consumer, queue: Queue, why: str) -> None:
+        """Logs that a consumer does not get a queue: the first one, the second, the fourth, and so on. A client may
+        have thousands of consumers that all are to have each queue."""
+        self._left_out += 1
+        if not self._left_out & self._left_out - 1:
+            log.warning("%s: the consumer of %s does not get queue %r: %s (the %d. of its consumers and queues)",
+                        self._peer.granted.client, consumer.info.destination, queue.name, why,
+                        self._left_out)  # fmt: skip
 
     def _begin_topic(self, consumer: Consumer, part: Destination, number: int, options: SubscriptionOptions) -> None:
         info, peer = consumer.info, self._peer

@@ -34,7 +34,7 @@ class Greeting(PeerPart[ClientSide]):
     def agree(self, asked: WireFormat) -> None:
         """Answers WireFormatInfo. From then on both sides write in the form that both can."""
         peer = self._peer
-        peer.wire = asked.form
+        peer.wire, peer.objects = asked.form, asked.objects
         most_ms = int((peer.listener.beat_limit_s or IDLE_S) * 1000)
         idle_ms = min(max(asked.idle_ms, IDLE_MS_MIN), most_ms) if asked.idle_ms else 0
         peer.set_idle(idle_ms / 1000)

@@ -32,7 +32,7 @@ class TemporariesSide(Protocol):
 class ClientSide(BasePeer[Item], ABC):
     """The peer, as its parts know it."""
 
-    __slots__ = ("client_id", "connection_id", "queues", "temporaries", "wire")
+    __slots__ = ("client_id", "connection_id", "objects", "queues", "temporaries", "wire")
 
     decoder: OpenWireDecoder
     queues: NamedQueues
@@ -42,6 +42,8 @@ class ClientSide(BasePeer[Item], ABC):
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener, OpenWireDecoder(listener.packet_bytes_max))
         self.wire = Form()
+        self.objects = 0
+        """The client keeps so many objects by numbers."""
         self.connection_id = ""
         self.client_id = ""
         """By which durable subscriptions are found again; the session may have another name."""

@@ -11,6 +11,8 @@ Rules:
 
 from __future__ import annotations
 
+import msgspec
+
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run
@@ -20,7 +22,7 @@ from headway.server.openwire.destinations import each_of
 from headway.server.openwire.ports import ClientSide
 from headway.server.peers import PeerPart, check_copies, check_topic, topic_named
 from headway.wire.codecs import queue_form
-from headway.wire.common import Address, run_to
+from headway.wire.common import Address, CommonProperties, run_to
 from headway.wire.openwire.alike import Series
 from headway.wire.openwire.decoder import Sent
 from headway.wire.openwire.marshalling import Destination, ProducerId
@@ -76,8 +78,9 @@ class Publishing(PeerPart[ClientSide]):
         """Returns a run for each destination. Makes queues that there are not. Raises :class:`Refused`."""
         peer = self._peer
         check_copies(message.common.headers)
-        properties = queue_form().write_common(message.common)
-        RECENT.remember(properties, message.common)
+        common = self._of_its_user(message.common)
+        properties = queue_form().write_common(common)
+        RECENT.remember(properties, common)
         runs = [self._run_to(part, message) for part in each_of(message.destination)]
         for run in runs:
             run.properties, run.qos = properties, int(message.common.persistent)
@@ -90,6 +93,14 @@ class Publishing(PeerPart[ClientSide]):
             if not (message.destination.is_temporary and message.destination.name.startswith("ID:")):
                 peer.queues.check_publish(run)
         return runs
+
+    def _of_its_user(self, common: CommonProperties) -> CommonProperties:
+        """Returns the properties with the name by which the client has logged in, if the message has another: the
+        provider sets it (JMS 1.1, 3.5.9), and who forwards a message sends that of its first sender."""
+        user = self._peer.identity.user or self.session.username
+        if common.user_id is None or user in (None, common.user_id):
+            return common
+        return msgspec.structs.replace(common, user_id=user)
 
     def _run_to(self, destination: Destination, message: Message) -> Run:
         self._check_address(destination)

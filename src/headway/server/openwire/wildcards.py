@@ -4,7 +4,7 @@ one of each that is made later.
 - Queues of one connection alone, and those of durable subscriptions, match no wildcard; the latter do where the pattern
   begins with their prefix.
 - A queue that is made is offered to all such consumers over the turns to come. One whose client may not read it, or
-  that has ``MATCHED_MAX`` queues already, does not get it; the log says so.
+  that has ``MATCHED_MAX`` queues already, does not get it; the log says so of some.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ CHARS, MATCHED_CHARS = 16, 32
 """So many characters that are compared are one unit of work; a name counts as so many more."""
 DURABLE_QUEUES = "durable."
 """The prefix of the queues of durable subscriptions, of every protocol that has names for these."""
-Join = Callable[["Consumer", Queue, str], None]
-"""Makes a consumer a member of a queue, under a name for that. Raises Refused, JmsFault."""
+Join = Callable[["Consumer", Queue, str], int]
+"""Makes a consumer a member of a queue, under a name for that. Returns the work."""
 
 
 class Pattern:
@@ -76,9 +76,10 @@ class Wildcards:
             if queue.ended:
                 return
             pattern = next((one for one in patterns if one.matches(queue)), None)
+            work = 0
             if pattern is not None and consumer in self.consumers:
-                join(consumer, queue, f"{pattern.number}/{queue.name}")
-            yield len(patterns)
+                work = join(consumer, queue, f"{pattern.number}/{queue.name}")
+            yield len(patterns) + work
 
 
 _OF: WeakKeyDictionary[Engine, Wildcards] = WeakKeyDictionary()

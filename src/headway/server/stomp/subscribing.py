@@ -201,7 +201,7 @@ class Subscriber(PeerPart[ClientSide]):
         named.check_read(queue)
         request = SubscribeRequest(
             f"$queue/{queue.name}", QUEUES.dialect, qos=int(ack != "auto"), name=tag, envelope=envelope,
-            options=options,
+            options=options, alone=flag(headers, "activemq.exclusive"),
         )  # fmt: skip
         prefetch = NO_LIMIT if ack == "auto" else _prefetch(headers)
         subscription = named.queues.consume(

@@ -10,8 +10,8 @@ once (wire/columns.py).
 Rules:
 - What a frame says stays the same only as long as the client's objects keep their numbers: if one is numbered anew, all
   that is known is forgotten.
-- Messages in transactions, to composite destinations, that expire, or whose body is compressed or missing are read
-  field by field, each.
+- Messages in transactions, to composite destinations, that expire, that name a user, or whose body is compressed or
+  missing are read field by field, each.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ class AlikeMessages:
                     for known, more in zip((numbers, times_ms, bodies, ends), columns, strict=True):
                         known += more
                     pos = first + ends[-1] + len(rest)
-                command = int.from_bytes(data[pos - frame_bytes + 5 : pos - frame_bytes + NUMBERS_AT], "big")
+                at = pos - frame_bytes
+                command = int.from_bytes(data[at + 5 : at + NUMBERS_AT], "big", signed=True)
         if not numbers or numbering is None:
             return None
         run = self._run(data[first : first + ends[-1]], ends, bodies, frame_bytes if even else 0)
@@ -162,8 +163,7 @@ class AlikeMessages:
         run.properties, run.own = own.of(0), own if count > 1 else None
         sizes = count * (SIZE_MIN + self._marshalled_bytes) + pos - first - count * (own_bytes + 4)
         return Series(
-            command & 0xFFFF_FFFF, self._wants_response, self._producer, self._destination, self._common, sizes, run,
-            own,
+            command, self._wants_response, self._producer, self._destination, self._common, sizes, run, own
         ), pos
 
     def _run(self, data: bytes, ends: Sequence[int], bodies: Sequence[int], step: int) -> Run:
@@ -262,8 +262,8 @@ def alike_messages(
     plain = name and "," not in name and "://" not in name
     if (
         not plain or len(places) != 5 or message.transaction is not None or message.pending is not None
-        or message.expires_ms or message.id is None or message.id.text is not None or not message.payload
-        or end - pos - len(message.payload) > PART_BYTES_MAX
+        or message.expires_ms or message.common.user_id or message.id is None or message.id.text is not None
+        or not message.payload or end - pos - len(message.payload) > PART_BYTES_MAX
     ):
         return None
     return AlikeMessages(data, pos, end, places, message)

@@ -31,7 +31,7 @@ from headway.wire.openwire.codes import MAGIC, VERSION_MAX, VERSION_MIN, Form, T
 from headway.wire.openwire.commands import READERS, Command, MessageAck
 from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.maps import read_properties
-from headway.wire.openwire.marshalling import FrameReader, ObjectCache
+from headway.wire.openwire.marshalling import CACHE_OBJECTS, FrameReader, ObjectCache
 from headway.wire.openwire.messages import INFLATED_SHARE_BYTES, Message, read_message
 from headway.wire.openwire.primitives import malformed
 
@@ -56,6 +56,8 @@ class WireFormat(NamedTuple):
     form: Form
     idle_ms: int
     """The client's connection is over after so long without a word; 0: it waits for ever."""
+    objects: int
+    """The client keeps so many objects that it is told by their numbers."""
 
 
 class Request(NamedTuple):
@@ -258,12 +260,13 @@ class OpenWireDecoder(Decoder[Item]):
         self.form = Form(min(version, VERSION_MAX), known.get("CacheEnabled") is True)
         if self.form.cached:
             self._cache = ObjectCache()
-        return WireFormat(self.form, max(0, number("MaxInactivityDuration")))
+        objects = min(CACHE_OBJECTS, max(0, number("CacheSize"))) if "CacheSize" in known else CACHE_OBJECTS
+        return WireFormat(self.form, max(0, number("MaxInactivityDuration")), objects * self.form.cached)
 
     def _frame(self, data: bytes, pos: int, end: int, kind: int) -> Item:
         if end - pos < HEAD_BYTES:
             raise malformed("ends before its fields")
-        number, wants_response = int.from_bytes(data[pos + 5 : pos + 9], "big"), data[pos + 9] != 0
+        number, wants_response = int.from_bytes(data[pos + 5 : pos + 9], "big", signed=True), data[pos + 9] != 0
         r = FrameReader(data, pos + HEAD_BYTES, end, self.form.version, self._cache, self._tails)
         if Type.MESSAGE <= kind <= Type.TEXT_MESSAGE:
             message = read_message(r, kind, self.packet_bytes_max if self._named else LOGIN_BYTES_MAX)

@@ -18,6 +18,8 @@ from typing import NamedTuple
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.primitives import ABSENT, OpenWireReader, i64, malformed, optional_text
 
+CACHE_OBJECTS = 1024
+"""Objects that a client keeps by the broker's numbers, as both say in the greeting; fewer if it wants fewer."""
 CACHE_ENTRIES_MAX = 16_384
 CACHE_BYTES_MAX = 4 * 1024 * 1024
 """The most that the objects of one client may take up; more than any JMS client uses."""

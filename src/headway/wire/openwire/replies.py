@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from headway.wire.openwire.codes import MAGIC, VERSION_MAX, Form, Type
 from headway.wire.openwire.maps import TYPES, write_headers
-from headway.wire.openwire.marshalling import BrokerId, ConsumerId, ProducerId, write_cached, write_object
+from headway.wire.openwire.marshalling import (
+    CACHE_OBJECTS,
+    BrokerId,
+    ConsumerId,
+    ProducerId,
+    write_cached,
+    write_object,
+)
 from headway.wire.openwire.primitives import ABSENT, i32, i64, optional_binary, optional_text
 
 JMS_ERROR = "javax.jms.JMSException"
@@ -25,7 +32,7 @@ def frame(kind: int, *fields: bytes) -> bytes:
 
 def write_wire_format(form: Form, idle_ms: int, frame_bytes_max: int) -> bytes:
     known: dict[str, object] = {
-        "CacheEnabled": True, "CacheSize": 1024, "TightEncodingEnabled": False, "SizePrefixDisabled": False,
+        "CacheEnabled": True, "CacheSize": CACHE_OBJECTS, "TightEncodingEnabled": False, "SizePrefixDisabled": False,
         "StackTraceEnabled": False, "TcpNoDelayEnabled": True,
     }  # fmt: skip
     longs = {

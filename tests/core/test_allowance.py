@@ -11,8 +11,9 @@ from tests.core.test_tab import connect, disconnect
 
 from headway.core.allowance import UNLIMITED, Allowance, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
+from headway.core.clients.requests.cost import SELECTORS_MAX
 from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest
+from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
 from headway.core.permission import Identity
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -269,3 +270,18 @@ def test_clients_that_hold_more_than_their_users_share_together_are_evicted() ->
     assert "the clients of user ann hold more of the pool than limit[1] permits" in gone.goodbye.reason
     assert stage.broker.registry.allowances.counts["pool_share"] >= 1
     assert sum(client.connected for client in stuck) >= 1  # no more than it takes
+
+
+def selecting(selector: str | None, name: object, filter: str = "t") -> SubscribeRequest:
+    return SubscribeRequest(filter, MqttDialect(5), name=name, options=SubscriptionOptions(selector=selector))
+
+
+def test_a_client_has_only_so_many_selectors_for_one_filter() -> None:
+    stage = Stage()
+    client = connect(stage, "a")
+    for number in range(SELECTORS_MAX):
+        stage.broker.subscribe(client, selecting(f"a = {number}", number), stage.now)
+    with pytest.raises(Refused, match="256 subscriptions with selectors to one filter"):
+        stage.broker.subscribe(client, selecting("b = 1", "b"), stage.now)
+    stage.broker.subscribe(client, selecting("b = 1", "other", "u"), stage.now)
+    stage.broker.subscribe(client, selecting(None, "plain"), stage.now)

@@ -14,7 +14,7 @@ from tests.core.stage import Client, Stage
 from tests.core.test_live_pages import TOPIC, put, told
 
 from headway.core.live.extremes import KeptGreatest, KeptLeast
-from headway.core.live.kept_rows import key_of_row
+from headway.core.live.kept_rows import POOL_SHARE, key_of_row
 from headway.core.message.record import Properties, Record
 from headway.core.query import RowsQuery, StateRequest
 from headway.core.query.aggregates import Average, Sum
@@ -215,3 +215,16 @@ def test_each_group_has_a_key_of_its_own() -> None:
     assert key_of_row([7]) == "7"
     assert key_of_row(["UA", 7]) == '["UA",7]'
     assert key_of_row([]) is None
+
+
+def test_all_aggregates_together_keep_no_more_than_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(TOPIC)
+    limit = int(stage.broker.registry.pool_of("mqtt").clients_limit * POOL_SHARE)
+    one = stage.consumer("one", "t/#", options={"select": "/v, count(*)", "group_by": "/v"})
+    put(stage, *((f"k{number}", number) for number in range(10)))
+    pool = one.session.pool
+    monkeypatch.setattr(pool, "groups_bytes", limit - 100 + pool.groups_bytes)
+    other = stage.consumer("other", "t/#", options={"select": "/v AS w, count(*)", "group_by": "/v"})
+    stage.run(1.0)
+    assert "all aggregates together take up more than" in str(other.goodbye)
+    assert one.goodbye is None

@@ -7,6 +7,7 @@ from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 from tests.server.pretended import Socket
 
+from headway.server.amqp1.link import credit_of
 from headway.server.amqp1.links import LINK_BYTES, LINKS_MAX
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.wire.amqp1 import writing
@@ -145,3 +146,11 @@ def test_a_session_with_many_dynamic_nodes_ends_a_share_at_a_time(house: House) 
         most, before = max(most, before - len(house.queues)), len(house.queues)
     assert most < 300
     assert not house.queues
+
+
+@pytest.mark.parametrize(("count", "credit", "spent", "left"), [
+    (0, 2**31 - 1, 0, 2**31 - 1), (0, 2**32 - 1, 0, 2**32 - 1), (0, 10, 4, 6), (4, 10, 4, 10), (0, 2, 4, 0),
+    (6, 1, 4, 3), (2**32 - 1, 10, 2**32 + 1, 8), (1, 10, 2**32 - 1, 12),
+])  # fmt: skip
+def test_credit_counts_from_what_the_client_has_seen(count: int, credit: int, spent: int, left: int) -> None:
+    assert credit_of(Flow(0, 0, 0, 0, delivery_count=count, link_credit=credit), spent) == left

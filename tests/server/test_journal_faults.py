@@ -17,10 +17,11 @@ from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.base.errors import ConfigError
 from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest
+from headway.core.consumer.request.options import QueueTerms, SubscribeRequest
 from headway.core.delivery.rendering.redelivery import delivery_record
 from headway.core.log.durable.ledger import MAIN
 from headway.server.journal.writing import journal_writer
+from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.replies import Replies
 
@@ -320,3 +321,33 @@ def test_what_is_settled_is_on_disk_after_what_came_of_it() -> None:
     stage.files.hook = None
     [other] = {name for operation, name in done if operation == "write" and name != MAIN}
     assert done.index(("sync", other)) < done.index(("write", MAIN))
+
+
+def test_what_a_queue_refused_stays_refused_however_often_the_broker_is_started() -> None:
+    stage = JournalStage()
+    terms = QueueTerms(durable=True, records_max=3, refuses=True)
+    stage.broker.queues.declare(stage.session, "q", terms, AmqpDialect(), stage.now)
+    publisher, acked = Publisher(stage), list[int]()
+    number = 0
+    for _ in range(5):
+        for _ in range(4):
+            publisher.publish("q", number)
+            number += 1
+            stage.turn()
+        got = stage.get("q")  # so what is refused is in several ranges
+        assert got is not None
+        acked.append(got[0])
+        stage.ack(got[1])
+        stage.turn()
+    stage.journal.close()
+    first = JournalStage(stage.files)
+    kept = [first.get("q") for _ in range(4)]
+    numbers = [one[0] for one in kept if one is not None]
+    assert len(numbers) <= 3
+    first.turn()
+    first.journal.close()
+    for _ in range(2):
+        later = JournalStage(first.files)
+        assert later.all_of("q") == numbers
+        later.turn()
+        later.journal.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 from bench.wires.packets import connect, encode_publish
 from tests.wire.mqtt_table import (
@@ -18,6 +21,7 @@ from tests.wire.mqtt_table import (
 )
 
 from headway.core.base.errors import Reason
+from headway.core.message.record import Properties, Record
 from headway.wire.common import VALUES_MAX
 from headway.wire.mqtt.decoder import PACKET_WORK, SHARE_BYTES, MqttDecoder
 from headway.wire.mqtt.packets import ConnAck, PingReq, PingResp
@@ -302,3 +306,23 @@ def test_a_long_packet_takes_the_place_of_several_items():
     assert decoder.extra_work == PACKET_WORK + len(long) // SHARE_BYTES
     assert decoder.waits
     assert [len(decoder.feed(b"", 100)) for _ in range(3)] == [1, 1, 1]
+
+
+def test_what_an_alias_takes_up_is_the_same_before_and_after_its_text_was_encoded():
+    """Python keeps a text's UTF-8 beside it once it was asked for, and ``__sizeof__`` counts that."""
+    decoder = open_decoder(5, topic_alias_max=1)
+    (run,) = decoder.feed(encode_publish("v/" + "\u00e9" * 1000, b"", alias=1))
+    first = decoder.remembered_bytes
+    json.dumps(run.topic, ensure_ascii=False).encode()
+    msgspec.json.encode(run.topic)
+    decoder.feed(encode_publish("v/" + "\u00e9" * 1000, b"", alias=1))
+    assert decoder.remembered_bytes == first > 1000
+    decoder.feed(encode_publish("v", b"", alias=1))
+    assert decoder.remembered_bytes == 1
+
+
+def test_what_a_record_takes_up_is_the_same_before_and_after_its_texts_were_encoded():
+    topic, user = "v/\u20ac" * 100, (("\u00e9" * 100, "\U0001f600" * 100),)
+    before = Record(topic, b"x", Properties(user=user)).size
+    msgspec.json.encode([topic, user])
+    assert Record(topic, b"x", Properties(user=user)).size == before > 600

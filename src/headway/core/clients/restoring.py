@@ -233,13 +233,16 @@ class Restoring:
 
     def _accepted(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
         """Yields the parts of a run that its queue had not refused, and the first sequence of each."""
-        recovered = [
-            self._recovered[queue.durable_position.number] for queue in feed.queues if queue.durable_position.durable
-        ]
+        positions = [queue.durable_position for queue in feed.queues if queue.durable_position.durable]
+        recovered = [self._recovered[position.number] for position in positions]
         for refused, part in groupby(range(len(run)), lambda at: any(one.covers(first + at) for one in recovered)):
             at, *others = part
+            last = at + len(others)
             if not refused:
-                yield part_of(run, at, at + 1 + len(others)), first + at
+                yield part_of(run, at, last + 1), first + at
+                continue
+            for position in positions:  # the journal's next snapshot has to know it, too
+                position.restore_refused(first + at, first + last, feed.lane.last_sequence)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -136,6 +136,7 @@ class Session:
         "refused_records",
         "renewed_s",
         "rest",
+        "selecting",
         "shapes",
         "spent_bytes",
         "spent_records",
@@ -161,6 +162,8 @@ class Session:
         """By ``SubscribeRequest.key``."""
         self.shapes: dict[str, int] = {}
         """How many of their filters have wildcards, and these in the same places."""
+        self.selecting: dict[str, int] = {}
+        """How many of a filter have a selector."""
         self.lagging: dict[Subscription, None] = {}
         """Subscriptions with records waiting. All others are in their feed's ``waiting``."""
         self.ready: OrderedDict[Subscription, None] | Line = OrderedDict()
@@ -294,8 +297,8 @@ class Session:
         if old is None:
             self.allowance.subscriptions += 1
         else:
-            self._count_shape(old, -1)
-        self._count_shape(subscription, 1)
+            self._count_kinds(old, -1)
+        self._count_kinds(subscription, 1)
         self.subscriptions[subscription.request.key] = subscription
 
     def drop(self, subscription: Subscription) -> None:
@@ -303,15 +306,14 @@ class Session:
         if self.subscriptions.get(subscription.request.key) is subscription:
             del self.subscriptions[subscription.request.key]
             self.allowance.subscriptions -= 1
-            self._count_shape(subscription, -1)
+            self._count_kinds(subscription, -1)
 
-    def _count_shape(self, subscription: Subscription, by: int) -> None:
+    def _count_kinds(self, subscription: Subscription, by: int) -> None:
         filter = subscription.request.filter
         if has_wildcard(filter):
-            shape = shape_of(filter)
-            self.shapes[shape] = self.shapes.get(shape, 0) + by
-            if not self.shapes[shape]:
-                del self.shapes[shape]
+            _count(self.shapes, shape_of(filter), by)
+        if subscription.request.options.selector is not None:
+            _count(self.selecting, filter, by)
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = None
@@ -468,3 +470,9 @@ class Session:
     def expires_at(self) -> float:
         """Returns the time when the session ends if the client stays away."""
         return inf if self.connected else self.gone_since_s + self.expiry_s
+
+
+def _count(table: dict[str, int], name: str, by: int) -> None:
+    table[name] = table.get(name, 0) + by
+    if not table[name]:
+        del table[name]

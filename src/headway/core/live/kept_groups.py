@@ -12,6 +12,8 @@ class KeptGroups(Groups):
     def __init__(self, selection: Selection, bytes_max: int) -> None:
         super().__init__(selection, KEPT)
         self.bytes_max = bytes_max
+        self.others_bytes = 0
+        """The bytes of the groups of all other kept aggregates, which have the same limit together with these."""
         self._records: dict[bytes, int] = {}
         """The number of records in each group; one without any is no more."""
         self._all = not selection.group_by
@@ -27,8 +29,9 @@ class KeptGroups(Groups):
             self.bytes += aggregate.add(value)
         self._records[key] = self._records.get(key, 0) + 1
         self.touched[key] = None
-        if self.bytes > self.bytes_max:
-            text = f"group_by: the groups take up more than {format_size(self.bytes_max)}; group by fewer values"
+        if self.bytes + self.others_bytes > self.bytes_max:
+            text = (f"group_by: the groups of all aggregates together take up more than {format_size(self.bytes_max)}; "
+                    "group by fewer values")  # fmt: skip
             raise Refused(Reason.CLIENT_MEMORY, text)
 
     def remove(self, record: Record, key_of: KeyExtractor | None) -> None:

@@ -26,7 +26,7 @@ STEP_RECORDS = 32
 COLUMNS_A_LOOK = 4
 """So many columns of an aggregate are brought up to date in the time of one look at a record."""
 POOL_SHARE = 0.25
-"""The share of the memory for clients that one of these may take up."""
+"""The share of the memory for clients that all of these may take up."""
 _NOT_PLAIN = frozenset('"[{-0123456789')
 _WORDS = frozenset({"", "true", "false", "null"})
 
@@ -88,8 +88,7 @@ class KeptRows(LiveQuery):
     def close(self) -> None:
         self.source.readings.pop(self, None)
         self._pass.close()
-        self.source.pool.add_clients(-self._counted_bytes)
-        self._counted_bytes = 0
+        self._count(0)
 
     def is_current(self, upto: int) -> bool:
         return not self.broken and not self._gone and self._pass.upto >= upto and self._pass.at_end
@@ -97,6 +96,7 @@ class KeptRows(LiveQuery):
     def catch_up(self, upto: int, most: int) -> int:
         """Puts in changes up to the sequence ``upto``, about ``most`` of them. Returns how many it looked at."""
         looked = 0
+        self._groups.others_bytes = self.source.pool.groups_bytes - self._counted_bytes
         try:
             for work in self._catch_up(upto):
                 looked += work
@@ -104,9 +104,15 @@ class KeptRows(LiveQuery):
                     break
         except Refused as refused:
             self.broken = str(refused)
-        self.source.pool.add_clients(self._groups.bytes - self._counted_bytes)
-        self._counted_bytes = self._groups.bytes
+        self._count(self._groups.bytes)
         return looked
+
+    def _count(self, size: int) -> None:
+        """Counts its groups as so many bytes."""
+        pool, change = self.source.pool, size - self._counted_bytes
+        pool.add_clients(change)
+        pool.groups_bytes += change
+        self._counted_bytes = size
 
     def _catch_up(self, upto: int) -> WorkSteps:
         groups, key_of, accepts = self._groups, self.source.key, self._match.accepts

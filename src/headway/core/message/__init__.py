@@ -36,6 +36,7 @@ from headway.core.message.record import (
     Said,
     read_said_with,
     routing_key_of,
+    text_bytes,
     topic_of,
 )
 from headway.core.message.topic_tree import TopicTree
@@ -70,7 +71,7 @@ __all__ = [
     "parse_traceparent", "Properties", "quick_matcher",
     "read_said_with", "receipt_request", "ReceiptRequest", "Record", "RENEW", "resolve", "routing_key_of", "Run",
     "Said", "sampled_context", "says_delete", "says_merge",
-    "SCAN_BYTES", "SCAN_MAX", "shape_of", "spellings", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS",
-    "TopicTree", "TraceContext", "TRANSIENT",
+    "SCAN_BYTES", "SCAN_MAX", "shape_of", "spellings", "table_name", "text_bytes", "TOLD", "TOLD_KEY",
+    "topic_of", "TOPICS", "TopicTree", "TraceContext", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

@@ -120,8 +120,9 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
 
 
 def text_bytes(text: str | bytes) -> int:
-    """Returns the memory of a text's characters: one that is not ASCII makes all others larger, up to four bytes."""
-    return len(text) if text.isascii() or isinstance(text, bytes) else text.__sizeof__()
+    """Returns the memory of a text's characters: one that is not ASCII makes all others larger, up to four bytes. It is
+    that of a copy, because Python keeps a text's UTF-8 beside it once that was asked for, and counts it."""
+    return len(text) if text.isascii() or isinstance(text, bytes) else (text + " ").__sizeof__()
 
 
 NO_PROPERTIES = Properties()

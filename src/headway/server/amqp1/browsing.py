@@ -9,7 +9,7 @@ from __future__ import annotations
 from headway.core.consumer import NO_LIMIT
 from headway.core.queue import Queue, larger_than
 from headway.server.amqp1.faults import LinkFault
-from headway.server.amqp1.link import Link
+from headway.server.amqp1.link import Link, credit_of
 from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
@@ -55,8 +55,7 @@ class BrowsingLink(Link):
 
     def flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
-            credit = ((flow.delivery_count or 0) + flow.link_credit - self._sent) & 0xFFFF_FFFF
-            self._credit = credit if credit < 1 << 31 else 0
+            self._credit = credit_of(flow, self._sent)
             if not self.let_on():
                 return
             if flow.drain:

@@ -32,7 +32,7 @@ from headway.core.permission import Operation
 from headway.core.queue import Queue, filter_of, queue_behind
 from headway.core.selector import compile_work
 from headway.server.amqp1.faults import LinkFault
-from headway.server.amqp1.link import Link
+from headway.server.amqp1.link import Link, credit_of
 from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
@@ -202,9 +202,7 @@ class ConsumingLink(Link):
     def flow(self, flow: Flow) -> None:
         grant = self._grant
         if flow.link_credit is not None and not self.attach.incomplete_unsettled:  # nothing new comes then (2.7.3)
-            count = flow.delivery_count or 0
-            credit = (count + flow.link_credit - grant.spent) & 0xFFFF_FFFF
-            grant.give(credit if credit < 1 << 31 else 0)
+            grant.give(credit_of(flow, grant.spent))
             self.draining = bool(flow.drain)
             self.let_on()
         if self.draining:

@@ -38,6 +38,13 @@ class Link(ABC):
         raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
 
 
+def credit_of(flow: Flow, spent: int) -> int:
+    """Returns how many more deliveries a client permits that has got ``spent`` (2.6.7). It counts in 32 bits, may have
+    seen fewer of them, and may permit as many as there are numbers."""
+    unseen = spent - (flow.delivery_count or 0) & 0xFFFF_FFFF
+    return max(0, (flow.link_credit or 0) - (unseen if unseen < 1 << 31 else unseen - (1 << 32)))
+
+
 def answered(attach: Attach) -> Attach:
     """Returns an attach as the broker answers it. A client that resumes a link says which deliveries it has not
     settled; the answer is that the broker knows none of them (2.6.13). What a client had received has gone back to its

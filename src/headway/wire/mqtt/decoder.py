@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
-from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request
+from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request, text_bytes
 from headway.wire.columns import pieces_work, same_column
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
@@ -299,7 +299,7 @@ class MqttDecoder(Decoder[Item]):
             )
         if raw:
             topic = read_topic(raw)
-            self.remembered_bytes += topic.__sizeof__() - self._aliases.get(alias, "").__sizeof__()
+            self.remembered_bytes += text_bytes(topic) - text_bytes(self._aliases.get(alias, ""))
             self._aliases[alias] = topic
             return topic
         known = self._aliases.get(alias)

@@ -23,6 +23,8 @@ from headway.core.selector import bytes_of
 SHAPES_MAX = 512
 """A topic is matched by one filter of each shape at most. So this is how many filters of one client each topic is held
 against, and how often the client can get one record."""
+SELECTORS_MAX = 256
+"""Subscriptions with selectors that a client may have to one filter: each record of its topics is held against each."""
 PICKER_BYTES = 20_000
 """The memory of a selector of a queue: the places of records that it found."""
 
@@ -35,6 +37,9 @@ def check_room(registry: Registry, session: Session, request: SubscribeRequest, 
     shapes, wild = session.shapes, has_wildcard(request.filter)
     if wild and len(shapes) >= SHAPES_MAX and shape_of(request.filter) not in shapes:
         text = f"a session may have filters with their wildcards in {SHAPES_MAX} different places"
+        raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
+    if request.options.selector is not None and session.selecting.get(request.filter, 0) >= SELECTORS_MAX:
+        text = f"a session may have {SELECTORS_MAX} subscriptions with selectors to one filter"
         raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
     session.tab.check(cost(request))
     session.allowance.check_subscription()

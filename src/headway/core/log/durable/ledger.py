@@ -75,11 +75,15 @@ class DurablePosition:
     def refused(self, first: int, last: int, accepted: int) -> None:
         """Notes that the queue refused these records, which the journal has. ``accepted`` is the last sequence that the
         queue accepted. What it refused since is one range, so a queue that stays full needs no more room."""
+        self.restore_refused(first, last, accepted)
+        self.settled_range(first, last)
+
+    def restore_refused(self, first: int, last: int, accepted: int) -> None:
+        """The same of records of which the journal knows that."""
         if self._refused and self._refused[-1][0] > accepted:
             self._refused[-1] = self._refused[-1][0], last
         else:
             self._refused.append((first, last))
-        self.settled_range(first, last)
 
     def settled_range(self, first: int, last: int) -> None:
         """Notes that all of its records in this range of sequences are settled."""

@@ -167,6 +167,8 @@ class Pool:
         tables."""
         self.clients_bytes = 0
         """The memory of clients besides records. Above ``clients_free_bytes`` it is a part of ``memory_bytes``."""
+        self.groups_bytes = 0
+        """The part of it that the groups of kept aggregates take up."""
         self.tables_bytes = 0
         """The memory of retained records and routes. Above ``TABLES_FREE_BYTES`` it is a part of ``memory_bytes``."""
         self.state_bytes = 0

@@ -19,12 +19,13 @@ from tests.core.stage import Stage
 
 from headway.core.base import RecentCache, Refused
 from headway.core.log import Pool
-from headway.core.log.states.retained import Retained
+from headway.core.log.states import Retained
 from headway.core.message import topics
 from headway.core.message.record import Properties, Record
 from headway.core.routing.matching.router import Router
-from headway.core.selector import building, compile_selector
-from headway.server.journal.entries import entry_codec
+from headway.core.selector import compile_selector
+from headway.core.selector import selector as building
+from headway.server.journal import entries as entry_codec
 
 ROOT = Path(__file__).parents[1] / "src" / "headway"
 CACHES_BYTES_MAX = 100_000_000
@@ -34,17 +35,17 @@ FIXED = "no client chooses its keys"
 ENDS: dict[str, int | str] = {
     # RecentCache: bytes_max
     "core/message/topics.py _matchers": topics.MATCHERS_BYTES_MAX,
-    "core/selector/building.py _compiled": building.COMPILED_BYTES_MAX,
-    "core/selector/building.py _readers": building.READERS_BYTES_MAX,
-    "server/journal/entries/entry_codec.py _encoded": entry_codec.HEADERS_BYTES_MAX,
-    "server/journal/entries/entry_codec.py _headers": entry_codec.HEADERS_BYTES_MAX,
+    "core/selector/selector.py _compiled": building.COMPILED_BYTES_MAX,
+    "core/selector/selector.py _readers": building.READERS_BYTES_MAX,
+    "server/journal/entries.py _encoded": entry_codec.HEADERS_BYTES_MAX,
+    "server/journal/entries.py _headers": entry_codec.HEADERS_BYTES_MAX,
     # lru_cache: entries, by the largest key, by how much larger the value may be
     "core/log/lanes/chunk.py multiples": 2_000_000,  # CHUNK_BYTES / size entries of 4 bytes each, for sizes 1 to 256
-    "core/message/job_patience.py parse_patience": 256 * 1_000,
+    "core/message/record.py parse_patience": 256 * 1_000,
     "core/message/keys.py compile_key": 1024 * 8_000,
-    "core/selector/ordering.py compile_ordering": 256 * 16_000,
+    "core/selector/selector.py compile_ordering": 256 * 16_000,
     "wire/amqp/properties.py _cached": 1024 * 256 * 40,
-    "wire/amqp/kept/common.py _read_lately": 256 * 512 * 40,
+    "wire/amqp/kept.py _read_lately": 256 * 512 * 40,
     "wire/amqp1/properties.py _read_lately": 256 * 512 * 40,
     "wire/amqp1/properties.py _lead_lately": 256 * 512 * 8,
     "wire/openwire/maps.py _read_lately": 256 * 512 * 40,
@@ -54,10 +55,10 @@ ENDS: dict[str, int | str] = {
     "wire/openwire/messages.py _producers_lately": 1024 * 256 * 6,
     "wire/stomp/destinations.py _read_lately": 1024 * 200 * 10,
     "wire/stomp/envelope.py _written_lately": 1024 * 1024 * 8,
-    "wire/amqp/kept/common.py _mark": FIXED,
+    "wire/amqp/kept.py _mark": FIXED,
     "wire/amqp/properties.py _there": 256 * 4_000,
-    "wire/columns.py form_of": 256 * 4_000,
-    "wire/columns.py _known_form": 32 * 4096 * 32,
+    "wire/dialect.py form_of": 256 * 4_000,
+    "wire/dialect.py _known_form": 32 * 4096 * 32,
     # cache
     "server/admin/javascript.py _modules": FIXED,
     "server/config/host_limits.py memory_bytes": FIXED,
@@ -65,14 +66,14 @@ ENDS: dict[str, int | str] = {
     "server/config/reading.py _default_tables": FIXED,
     "server/config/reading.py default_text": FIXED,
     "server/console/pages.py pages": FIXED,
-    "store/schema.py arrow_schema": FIXED,
+    "store/rows.py arrow_schema": FIXED,
     "wire/codecs.py codecs": FIXED,
     "wire/codecs.py queue_form": FIXED,
 }  # fmt: skip
 """What each cache takes up at most, in bytes; or why it has an end."""
 
 
-COUNTED = "its objects are on a tab (core/log/lanes/tab.py)"
+COUNTED = "its objects are on a tab (core/log/lanes/pool.py)"
 WITHIN_A_TURN = "objects that are on a tab, for as long as a turn or a sweep"
 TABLES: dict[str, str] = {
     "_Word.next": COUNTED, "_Word.bindings": COUNTED, "Bindings.all": COUNTED, "DirectBindings._by_key": COUNTED,
@@ -115,11 +116,14 @@ TABLES: dict[str, str] = {
     "Spread._left": "a lane has one run on its way to it", "Spread._encoded": "a run's parts, as long as it is spread",
     "Spread._decoded": "a run's parts, as long as it is spread", "WideRecords.coming": "a lane has one of them",
     "Holdings._known": COUNTED, "Retained._tree": "bytes_max, and the pool's tables_limit",
+    "State._entries": "its bytes are in the pool, and what goes beyond that is evicted",
+    "State._deleted": "DELETES_MAX", "State.seeking": COUNTED, "State.readings": COUNTED, "Place.passes": COUNTED,
+    "Focus._lost": COUNTED, "PendingReplies._waiting": "a client that is not answered is not read on",
 }  # fmt: skip
 """The dictionaries and queues of the objects that the broker has once, or once for each exchange or user: by class and
 attribute, the reason why each has an end."""
-TABLES_OF = ("core/routing", "core/allowance", "core/query/kept_orders.py", "core/live/live_queries.py",
-             "core/log/states/retained.py", "server/engine/engine.py", "server/connections/connections.py",
+TABLES_OF = ("core/routing", "core/allowance.py", "core/query/kept_order.py", "core/live/live_queries.py",
+             "core/log/states.py", "server/engine/engine.py", "server/connections/connections.py",
              "server/logins")  # fmt: skip
 _TABLES = {"dict", "set", "deque", "defaultdict", "Counter", "OrderedDict", "TopicTree"}
 

@@ -50,7 +50,7 @@ from bench.synthetic.rows import (
 from headway.core.base import ConfigError
 from headway.core.log import HIGH_WATER
 from headway.store.atomic_write import atomic_write
-from headway.store.schema import arrow_schema
+from headway.store.rows import arrow_schema
 
 CONSUMERS_MAX, MINUTES_MAX = 10_000_000, 7 * 24 * 60
 GROUP_CONSUMER_MINUTES = 15_000

@@ -25,7 +25,7 @@ from bench.synthetic.observed import (
 )
 from headway.core.policy import Verdict
 from headway.core.telemetry import CONSUMER_SAMPLES
-from headway.store.schema import arrow_schema
+from headway.store.rows import arrow_schema
 
 START_US = int(START.timestamp()) * 1_000_000
 BROKER, PROTOCOL, POOL = "synthetic", "mqtt5", "global"

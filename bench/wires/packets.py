@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headway.core.message import NO_PROPERTIES, Properties
-from headway.wire.mqtt.packets import NEVER, Auth, Connect
-from headway.wire.mqtt.primitives import write_frame, write_text, write_varint
-from headway.wire.mqtt.properties import Fields, write_message, write_properties
-from headway.wire.mqtt.requests import (
+from headway.wire.mqtt.packets import (
+    NEVER,
+    Auth,
+    Connect,
     encode_ack,
     encode_connect,
     encode_disconnect,
@@ -14,6 +14,8 @@ from headway.wire.mqtt.requests import (
     encode_subscribe,
     encode_unsubscribe,
 )
+from headway.wire.mqtt.primitives import write_frame, write_text, write_varint
+from headway.wire.mqtt.properties import Fields, write_message, write_properties
 
 __all__ = [
     "connect", "encode_ack", "encode_auth", "encode_connect", "encode_disconnect", "encode_pingreq", "encode_publish",

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from bench.wires.packets import encode_publish
 
-from headway.client.link import Pairs
-from headway.client.link.dialogue import Dialogue
+from headway.client.link import Dialogue, Pairs
 from headway.core.message import Properties, Run
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import AckRun, Connect, PubAck, Subscribe, TopicRequest, Unsubscribe

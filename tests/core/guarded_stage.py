@@ -7,11 +7,7 @@ from functools import partial
 from tests.core.stage import Client, Stage
 
 from headway.core.consumer.session import Session
-from headway.core.permission.denials import Denials
-from headway.core.permission.identity import NOBODY
-from headway.core.permission.permissions import Permissions
-from headway.core.permission.rights import Rights
-from headway.core.permission.rule import Permission
+from headway.core.permission import NOBODY, Denials, Permission, Permissions, Rights
 
 EVERYTHING = Permission(publish=("#",), subscribe=("#",))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 from headway.core.policy.meters.sample import Sample
-from headway.core.policy.rules.policy import Policy, parse_policy
+from headway.core.policy.rules.rule import Policy, parse_policy
 
 
 def policy_of(*rules: str, head: str = 'name = "p"') -> Policy:

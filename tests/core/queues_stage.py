@@ -20,7 +20,7 @@ from headway.core.base.errors import Reason
 from headway.core.broker import Broker
 from headway.core.consumer.channel import Channel
 from headway.core.consumer.connection.outlet import PeerState
-from headway.core.consumer.credit.window import NO_LIMIT
+from headway.core.consumer.credit import NO_LIMIT
 from headway.core.consumer.effects import (
     Cancelled,
     CloseChannel,
@@ -31,17 +31,13 @@ from headway.core.consumer.effects import (
     Resume,
     Spill,
 )
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import QueueTerms, SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.request import ConnectRequest, QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
-from headway.core.message.job_patience import JOB_PATIENCE
-from headway.core.message.receipt_request import ReceiptRequest
-from headway.core.message.record import Properties
+from headway.core.message.record import JOB_PATIENCE, Properties, ReceiptRequest
 from headway.core.queue.queue import Queue
-from headway.core.routing.matching.bindings import Binding, Destination
-from headway.core.routing.matching.exchange import Exchange
-from headway.core.routing.publishing.published import Published
+from headway.core.routing.matching.bindings import Binding, Destination, Exchange
+from headway.core.routing.publishing import Published
 
 QUEUES_ASKED = 50
 """So many queues are asked again whether they have more to hand out."""

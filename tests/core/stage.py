@@ -37,13 +37,13 @@ from headway.core.consumer import (
 )
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, PluginFailed, Resume, Spill
 from headway.core.log.lanes.pool import Pool, Shares
-from headway.core.log.states.state import StateTerms
+from headway.core.log.states import StateTerms
 from headway.core.message.record import Properties, Run
-from headway.core.policy.flap import FlapControl
-from headway.core.policy.rules.policy import parse_policies
+from headway.core.policy.evaluation import FlapControl
+from headway.core.policy.rules.rule import parse_policies
 from headway.core.queue.queue import queue_of
-from headway.core.receipts.sampling import TraceSampling
-from headway.core.routing.registry.registry import Limits
+from headway.core.receipts import TraceSampling
+from headway.core.routing.registry import Limits
 from headway.core.telemetry import stats
 from headway.server.progress.peer_progress import PeerProgress
 from headway.server.progress.tcp_info import TcpInfo

@@ -11,9 +11,8 @@ from tests.core.test_tab import connect, disconnect
 
 from headway.core.allowance import UNLIMITED, Allowance, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
-from headway.core.clients.requests.cost import SELECTORS_MAX
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
+from headway.core.clients.requests import SELECTORS_MAX
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest, SubscriptionOptions
 from headway.core.permission import Identity
 from headway.wire.mqtt.dialect import MqttDialect
 

@@ -8,8 +8,8 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage
 from tests.core.test_idle import steps
 
-from headway.core.clients.queues.queue_feeds import QueueFeeds
-from headway.core.queue.binding_set import BindingSet
+from headway.core.clients.queues import QueueFeeds
+from headway.core.queue.queue import BindingSet
 from headway.core.routing.matching.bindings import Binding, Destination
 
 FEW, MANY = 200, 2000

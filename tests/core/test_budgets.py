@@ -16,14 +16,14 @@ from headway.core.consumer.session import BEHIND_MAX
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.fanout import STEPS_MAX, Fanout
 from headway.core.governance.governor import BYTES_A_LOOK, LOOKS_AT_ONCE, LOOKS_LEAST, Governor
-from headway.core.governance.watching.watchlist import LOOKS_MAX as LOOKS_A_SWEEP
+from headway.core.governance.watching import LOOKS_MAX as LOOKS_A_SWEEP
 from headway.core.log.lanes.chunk import Chunk
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import Pool
-from headway.core.log.states.state import StatePass
+from headway.core.log.states import StatePass
 from headway.core.message.record import SCAN_MAX, Record, Run
-from headway.core.message.topic_tree import TopicTree
-from headway.core.routing.publishing.replay import Replay
+from headway.core.message.topics import TopicTree
+from headway.core.routing.publishing import Replay
 from headway.wire.mqtt.dialect import MqttDialect
 
 

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from tests.core.stage import STUCK, Client, Stage, terms_of
 
-from headway.core.clients.subscriptions.starts import Starts
+from headway.core.clients.subscriptions import Starts
 
 QUOTES = """
 [[topic]]

@@ -8,8 +8,8 @@ import pytest
 from tests.core.stage import STEP_S, STUCK, Stage
 
 from headway.core.base.errors import Reason
-from headway.core.consumer.conflation import Conflation
-from headway.core.consumer.progress.counters import Counters
+from headway.core.consumer.progress import Counters
+from headway.core.consumer.reader import Conflation
 
 
 @pytest.mark.parametrize(

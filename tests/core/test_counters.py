@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 from headway.core.base import Reason
-from headway.core.consumer.progress.counters import NO_GAPS, Counters, Volume
+from headway.core.consumer.progress import NO_GAPS, Counters, Volume
 
 
 def test_what_left_the_lane_and_was_not_passed_over_was_sent() -> None:

@@ -7,7 +7,7 @@ from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import Disconnect
-from headway.core.governance.moves.cutting import CUTS_MAX
+from headway.core.governance.moves import CUTS_MAX
 
 RECORD_BYTES = 300_000
 STUCK_30_S = """

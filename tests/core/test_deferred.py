@@ -9,9 +9,9 @@ from tests.core.test_idle import steps
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX, DeferredWork, WorkSteps
 from headway.core.base.errors import Refused
-from headway.core.clients.sessions.ending import Ending
+from headway.core.clients.sessions import Ending
 from headway.core.consumer.subscription import Subscription
-from headway.core.log.durable.ledger import Ledger
+from headway.core.log.durable import Ledger
 
 MANY = 450
 BLOCK = """

@@ -6,10 +6,10 @@ import pytest
 from bench.wires.packets import encode_publish
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.log.states.state import StateTerms
+from headway.core.log.states import StateTerms
 from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Run
-from headway.core.routing.matching.parts import marked_parts
+from headway.core.routing.matching.router import marked_parts
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "%s"\n'
 DELETE = ("headway-event", "delete")

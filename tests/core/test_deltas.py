@@ -15,7 +15,7 @@ from tests.core.test_merging import OBJECTS
 from tests.sim.images.truth import merge
 
 from headway.core.base.errors import Refused
-from headway.core.message.merge_patch import difference
+from headway.core.message.keys import difference
 from headway.core.message.record import Properties
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'

@@ -10,7 +10,7 @@ from tests.core.queues_stage import QueueStage
 from tests.core.rows import KB
 from tests.core.stage import STUCK, Stage
 
-from headway.core.delivery.rendering.batch import BATCH_BYTES
+from headway.core.delivery.rendering import BATCH_BYTES
 
 URGENT = """
 [[topic]]

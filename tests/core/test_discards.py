@@ -13,12 +13,12 @@ from tests.core.stage import STUCK
 from tests.core.test_idle import steps
 
 from headway.core.consumer.subscription import Subscription
-from headway.core.delivery.conflating import start_conflating
-from headway.core.governance.moves.moves import discard
+from headway.core.delivery.fanout import start_conflating
+from headway.core.governance.moves import discard
 from headway.core.log.lanes.chunk import CHUNK_BYTES
-from headway.core.policy.rules.action import parse_action
+from headway.core.policy.rules.rule import parse_action
 from headway.core.telemetry import stats
-from headway.core.telemetry.accounts import account
+from headway.core.telemetry.stats import account
 
 COUNT, SIZE = 400, 1000
 RULE = """

@@ -11,9 +11,9 @@ from tests.core.stage import STUCK
 from tests.sim.tape import NothingRecorded, Tape, unsettled
 
 from headway.core.base.errors import Reason
-from headway.core.clients.durability.folding import Folding
+from headway.core.clients.durability import Folding
 from headway.core.log import NOT_DURABLE, HeldBack
-from headway.core.log.durable.ledger import Ledger
+from headway.core.log.durable import Ledger
 from headway.core.queue import queue_of
 
 

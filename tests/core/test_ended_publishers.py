@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.stage import STUCK, Stage
 
-from headway.core.routing.registry import ended_publishers
+from headway.core.routing import registry as ended_publishers
 
 
 def ended(stage: Stage, *names: str) -> list[str]:

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from tests.core.policies import policy_of, slow
 
 from headway.core.policy.evaluation import PolicyState, evaluate, release, replace_policy
-from headway.core.policy.meters.catalogue import METERS
+from headway.core.policy.meters.meter import METERS
 from headway.core.policy.meters.sample import Sample
 from headway.core.policy.rules.condition import AllOf, Amount, AnyOf, Comparison
-from headway.core.policy.rules.policy import Policy
-from headway.core.policy.rules.rule_state import CALM_MAX_S
-from headway.core.policy.verdicts.decision import Decision, DecisionKind
+from headway.core.policy.rules.rule import CALM_MAX_S, Policy
+from headway.core.policy.verdicts import Decision, DecisionKind
 
 
 def told(decisions: list[Decision]) -> list[str]:

@@ -24,12 +24,14 @@ from headway.core.routing.matching.bindings import (
     WORDS_MAX,
     Binding,
     Destination,
+    Exchange,
+    ExchangeRoute,
+    Exchanges,
     HeadersBindings,
     TopicBindings,
     frozen,
     hashable,
 )
-from headway.core.routing.matching.exchange import Exchange, ExchangeRoute, Exchanges
 from headway.core.routing.matching.router import Router
 
 

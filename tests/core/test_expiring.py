@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.core.stage import Stage
 
-from headway.core.log.states.state import StateTerms
-from headway.core.routing.publishing import expiring
+from headway.core.log.states import StateTerms
+from headway.core.routing import publishing as expiring
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "property:key"\nexpire_s = 10\n'
 

@@ -8,7 +8,8 @@ from math import inf
 import pytest
 from tests.core.stage import STUCK, Socket, Stage, run_to
 
-from headway.core.delivery import fanout, offer
+from headway.core.delivery import fanout
+from headway.core.delivery import fanout as offer
 from headway.core.log.lanes import lane
 
 

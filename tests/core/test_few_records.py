@@ -9,10 +9,8 @@ import pytest
 from tests.core.test_default_policy import FILE
 
 from headway.core.policy import parse_policies
-from headway.core.policy.meters.figures import Figures
-from headway.core.policy.meters.holding import Holding
-from headway.core.policy.meters.meter import Meter
-from headway.core.policy.meters.sample import Sample
+from headway.core.policy.meters.meter import Holding, Meter
+from headway.core.policy.meters.sample import Figures, Sample
 from headway.core.policy.rules.condition import parse_condition
 
 SWEEP_S = 0.2

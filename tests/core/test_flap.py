@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.policy import flap
-from headway.core.policy.flap import FlapControl
+from headway.core.policy import evaluation as flap
+from headway.core.policy.evaluation import FlapControl
 
 
 @pytest.mark.parametrize(

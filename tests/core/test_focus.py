@@ -10,7 +10,7 @@ from tests.core.encodings import encodings
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
-from headway.core.delivery.rendering import batch
+from headway.core.delivery import rendering as batch
 from headway.core.message.record import Properties
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'

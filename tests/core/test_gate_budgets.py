@@ -8,7 +8,7 @@ from tests.core.test_idle import steps
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.consumer.effects import Resume
-from headway.core.routing.registry.registry import RESUME_WORK
+from headway.core.routing.registry import RESUME_WORK
 
 MANY = 3000
 

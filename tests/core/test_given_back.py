@@ -14,7 +14,7 @@ from headway.core.base.deferred import DeferredWork
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.queue.dispatch import OLDER_WAIT_S
 from headway.core.queue.queue import Queue
-from headway.core.routing.registry import registry
+from headway.core.routing import registry
 
 FEW, MANY = 500, 4000
 

@@ -11,7 +11,7 @@ from tests.core.test_idle import steps
 
 from headway.core.base.errors import Reason
 from headway.core.queue.queue import Queue, queue_of
-from headway.core.telemetry.accounts import account
+from headway.core.telemetry.stats import account
 
 SMALL, LARGE = 50, 500
 """The payload bytes of records."""

@@ -8,7 +8,7 @@ import pytest
 from tests.core.queues_stage import QueueStage
 from tests.core.stage import Stage
 
-from headway.core.policy.meters.holding import Holding
+from headway.core.policy.meters.meter import Holding
 
 RULE = """
 [[policy]]

@@ -15,8 +15,8 @@ from headway.core.log import Pool, State
 from headway.core.message import Properties, Record, compile_key
 from headway.core.query import KeptOrders, StateQuery, StateRequest
 from headway.core.query import kept_order as order_module
-from headway.core.query import kept_orders as orders_module
-from headway.core.query.kept_orders import ORDERS_MAX, WANTED_S
+from headway.core.query import kept_order as orders_module
+from headway.core.query.kept_order import ORDERS_MAX, WANTED_S
 from headway.core.query.state_query import STEP_RECORDS
 from headway.core.routing import Registry
 from headway.core.selector import place_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from headway.core.consumer.progress.skip import LeftOut
+from headway.core.consumer.progress import LeftOut
 from headway.core.log import Chunk
 
 

@@ -11,10 +11,11 @@ from tests.core.stage import STUCK, Client, Stage
 from tests.core.test_idle import steps
 
 from headway.core.base.errors import Refused
-from headway.core.live import head, live_query
-from headway.core.live.page import Page
+from headway.core.live import live_query
+from headway.core.live import live_query as head
+from headway.core.live.ordered_pages import Page
 from headway.core.message.record import EncodedRun, Properties, Record, Run
-from headway.core.query.kept_orders import FOLLOWED_MAX, FOLLOWED_PER_CLIENT
+from headway.core.query.kept_order import FOLLOWED_MAX, FOLLOWED_PER_CLIENT
 from headway.wire.mqtt.dialect import MqttDialect
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'

@@ -13,11 +13,10 @@ from tests.core.queries import ask
 from tests.core.stage import Client, Stage
 from tests.core.test_live_pages import TOPIC, put, told
 
-from headway.core.live.extremes import KeptGreatest, KeptLeast
-from headway.core.live.kept_rows import POOL_SHARE, key_of_row
+from headway.core.live.kept_rows import POOL_SHARE, KeptGreatest, KeptLeast, key_of_row
 from headway.core.message.record import Properties, Record
 from headway.core.query import RowsQuery, StateRequest
-from headway.core.query.aggregates import Average, Sum
+from headway.core.query.state_query import Average, Sum
 
 SELECT = "/g, count(*) AS n, count(/v) AS with_v, sum(/v), avg(/v), min(/v), max(/v)"
 
@@ -160,7 +159,7 @@ def test_many_who_wait_for_the_first_look_begin_some_at_a_time_and_none_misses_a
 
 def test_groups_without_end_are_given_up_and_their_subscribers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(TOPIC)
-    monkeypatch.setattr("headway.core.query.groups.GROUPS_MAX", 10)
+    monkeypatch.setattr("headway.core.query.state_query.GROUPS_MAX", 10)
     watcher = stage.consumer("watcher", "t/#", options={"select": "/v, count(*)", "group_by": "/v"})
     put(stage, *((f"k{number}", number) for number in range(10)))
     assert watcher.goodbye is None

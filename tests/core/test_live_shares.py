@@ -8,7 +8,7 @@ from tests.core.test_live_pages import TOPIC, put
 
 from headway.core.base import Reason, Refused
 from headway.core.live import live_queries
-from headway.core.query import kept_orders
+from headway.core.query import kept_order as kept_orders
 
 
 def clients_of(stage: Stage, owner: str, count: int) -> list[Client]:

@@ -10,13 +10,12 @@ import pytest
 from tests.core.stage import Stage
 from tests.core.test_live_pages import PAGE, TOPIC, counted, put
 
-from headway.core.live.kept_groups import KeptGroups
+from headway.core.live.kept_rows import KeptGroups
 from headway.core.live.live_queries import LOOKS_EACH, LOOKS_MAX, TOLD_MAX
-from headway.core.live.ordered_pages import TOUCHED_MAX
-from headway.core.live.page import Page
+from headway.core.live.ordered_pages import TOUCHED_MAX, Page
 from headway.core.message.record import Record
 from headway.core.query.state_query import Match
-from headway.core.routing.publishing.publishing import LOOK_WORK
+from headway.core.routing.publishing import LOOK_WORK
 
 PAGES, TOP = 400, 4
 

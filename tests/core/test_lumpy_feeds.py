@@ -7,11 +7,10 @@ from math import inf
 import pytest
 
 from headway.core.base import Cause
-from headway.core.policy.meters.figures import Figures
 from headway.core.policy.meters.meter import Meter
-from headway.core.policy.meters.sample import Sample
+from headway.core.policy.meters.sample import Figures, Sample
 from headway.core.policy.rules.condition import parse_condition
-from headway.core.policy.verdicts.causes import find_cause
+from headway.core.policy.verdicts import find_cause
 
 SWEEP_S = 0.2
 RATE = 100_000

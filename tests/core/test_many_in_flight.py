@@ -9,9 +9,8 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, filled
 from tests.core.test_idle import steps
 
-from headway.core.consumer.channel import Channel
-from headway.core.consumer.credit.window import NO_LIMIT
-from headway.core.consumer.delivery import Delivery
+from headway.core.consumer.channel import Channel, Delivery
+from headway.core.consumer.credit import NO_LIMIT
 from headway.core.consumer.subscription import Subscription
 
 EACH = 10

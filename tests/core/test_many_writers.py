@@ -7,7 +7,7 @@ from math import inf
 from tests.core.stage import Stage
 from tests.core.test_idle import steps
 
-from headway.core.clients.publishers.writers import Writers
+from headway.core.clients.publishers import Writers
 from headway.core.permission import NOBODY
 
 

@@ -6,11 +6,11 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
-from headway.core.clients.subscriptions import subscribing
-from headway.core.clients.subscriptions.starts import QUERY_S
+from headway.core.clients import subscriptions as subscribing
+from headway.core.clients.subscriptions import QUERY_S
 from headway.core.delivery import marks
-from headway.core.delivery.rendering import batch
-from headway.core.log.states.state import ENTRY_BYTES
+from headway.core.delivery import rendering as batch
+from headway.core.log.states import ENTRY_BYTES
 from headway.core.message.record import Record
 from headway.core.message.topics import matches
 
@@ -152,7 +152,7 @@ def test_queries_that_are_none(filter: str, options: dict[str, str], error: str)
 
 
 def test_a_snapshot_takes_the_place_of_changes_whose_deletes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.core.log.states.state.DELETES_MAX", 1)
+    monkeypatch.setattr("headway.core.log.states.DELETES_MAX", 1)
     stage = filled()
     for key in "abc":
         stage.clients["publisher"].publish("t/x", 0, key=key, empty=True)
@@ -203,7 +203,7 @@ def test_queries_that_are_not_read_are_few_and_end(monkeypatch: pytest.MonkeyPat
 def test_a_query_that_holds_too_much_says_that_it_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "BATCH_BYTES", 100)
     monkeypatch.setattr(marks, "STEP_RECORDS", 1)
-    monkeypatch.setattr("headway.core.log.states.state_reading.SAVED_BYTES_MAX", 1000)
+    monkeypatch.setattr("headway.core.log.states.SAVED_BYTES_MAX", 1000)
     stage = filled("abcdefgh")
     client = stage.consumer("a", "t/#", options={"query": "true"}, reads=STUCK, buffer=10)
     stage.turn()

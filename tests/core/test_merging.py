@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.core.stage import Client, Stage
 from tests.sim.images.truth import merge
 
+from headway.core import forms as merging
 from headway.core.base.errors import Reason, Refused
-from headway.core.forms import merging
-from headway.core.message.merge_patch import MERGED_BYTES_MAX, BadPatch, merged
+from headway.core.message.keys import MERGED_BYTES_MAX, BadPatch, merged
 from headway.core.message.record import Properties, Run
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.policy.meters.figures import Figures
-from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.meter import Meter
-from headway.core.policy.meters.sample import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.sample import RATE_WINDOW_MIN_S, RATE_WINDOW_S, Figures, Lateness, Sample
 
 SWEEP_S = 0.2
 

@@ -10,9 +10,9 @@ from tests.core.stage import STUCK, Client, Stage
 from tests.core.test_idle import steps
 
 from headway.core.consumer.subscription import Subscription
-from headway.core.delivery.conflating import start_conflating
-from headway.core.governance.moves.moves import discard, stop_discarding
-from headway.core.policy.rules.action import parse_action
+from headway.core.delivery.fanout import start_conflating
+from headway.core.governance.moves import discard, stop_discarding
+from headway.core.policy.rules.rule import parse_action
 
 
 def stuck(stage: Stage, filter: str = "t/#", **options: str) -> tuple[Client, Subscription]:

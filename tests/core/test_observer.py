@@ -14,10 +14,8 @@ from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
 from headway.core.policy import parse_trials
-from headway.core.telemetry.histogram import Histogram
-from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver
-from headway.core.telemetry.recorder import Recorder
-from headway.core.telemetry.tables import TABLES
+from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver, Recorder
+from headway.core.telemetry.stats import TABLES, Histogram
 
 BLOCKED = """
 [[policy]]

@@ -10,7 +10,7 @@ from tests.core.test_moves import stuck
 
 from headway.core.base.errors import Cause, Reason, Refused
 from headway.core.consumer.subscription import Subscription
-from headway.core.policy.outlook import outlook
+from headway.core.policy.evaluation import outlook
 
 WHO = "operator ann"
 KEYED = """

@@ -8,8 +8,8 @@ import pytest
 
 from headway.core.base import Refused
 from headway.core.consumer import NO_OPTIONS, OPTIONS, Use, parse_options, read_options
-from headway.core.consumer.request import option_table
-from headway.core.consumer.request.option_table import PAIRS_MAX
+from headway.core.consumer import request as option_table
+from headway.core.consumer.request import PAIRS_MAX
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from tests.core.stage import STUCK, Client, Socket, Stage
 
 from headway.core.consumer.connection.outlet import Pace
-from headway.core.governance.watching.sampling import observe
-from headway.core.policy.meters.figures import ANY_LUMP_BYTES
+from headway.core.governance.watching import observe
+from headway.core.policy.meters.sample import ANY_LUMP_BYTES
 
 UNDER_WAY, LUMP = 60_000, 30_000
 

@@ -7,13 +7,13 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import Client, Stage, run_to
 
 from headway.core.base import DeferredWork, Reason
-from headway.core.clients.publishers import intake
+from headway.core.clients import publishers as intake
 from headway.core.consumer import QueueTerms
-from headway.core.consumer.request.connect_request import Will
-from headway.core.governance import turn
+from headway.core.consumer.request import Will
+from headway.core.governance import governor as turn
 from headway.core.message import Properties, Record
 from headway.core.queue.drops import letter_work
-from headway.core.routing.registry import registry
+from headway.core.routing import registry
 
 SHARE, GROUPS, MANY = 128, 132, 6
 """To publish one record to so many groups uses up the share of a turn."""

@@ -6,9 +6,8 @@ from math import inf
 
 import pytest
 
-from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.meter import Meter
-from headway.core.policy.meters.sample import Sample
+from headway.core.policy.meters.sample import ANY_LUMP_BYTES, Figures, Sample
 from headway.core.policy.rules.condition import parse_condition
 
 SWEEP_S = 0.2

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from tests.core.stage import Stage
 
-from headway.core.base.packet_ids import PacketIds
-from headway.core.consumer.channel import Channel
-from headway.core.consumer.delivery import Delivery
+from headway.core.base.tables import PacketIds
+from headway.core.consumer.channel import Channel, Delivery
 from headway.core.consumer.subscription import Subscription
 
 

@@ -8,7 +8,7 @@ from headway.core.base import Refused
 from headway.core.log import Pool, State, Tab
 from headway.core.message import Record, compile_key
 from headway.core.query import Past, StateRequest, begin_query
-from headway.core.query import past as past_module
+from headway.core.query import state_query as past_module
 
 
 def filled(count: int, tab: Tab, tombstones: bool = True) -> Past:

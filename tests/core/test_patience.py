@@ -11,12 +11,11 @@ from tests.core.stage import Stage
 
 from headway.core.base.errors import ConfigError
 from headway.core.consumer import Subscription
-from headway.core.policy.meters.figures import Figures
+from headway.core.policy.evaluation import parse_trials
 from headway.core.policy.meters.meter import Meter
-from headway.core.policy.meters.sample import Sample
+from headway.core.policy.meters.sample import Figures, Sample
 from headway.core.policy.rules.condition import parse_condition
-from headway.core.policy.rules.policy import parse_policy
-from headway.core.policy.trial import parse_trials
+from headway.core.policy.rules.rule import parse_policy
 
 STRICT = """
 [[policy]]

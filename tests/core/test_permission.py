@@ -7,15 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.log.lanes.pool import Pool
-from headway.core.log.lanes.tab import RIGHTS, Tab
+from headway.core.log.lanes.pool import RIGHTS, Pool, Tab
 from headway.core.message.topics import matches
-from headway.core.permission.denials import Denial, Denials
-from headway.core.permission.grants import fill
-from headway.core.permission.identity import Identity
-from headway.core.permission.permissions import Permissions
-from headway.core.permission.rights import ANSWERS_MAX, Rights
-from headway.core.permission.rule import Operation, Permission
+from headway.core.permission import (
+    ANSWERS_MAX,
+    Denial,
+    Denials,
+    Identity,
+    Operation,
+    Permission,
+    Permissions,
+    Rights,
+    fill,
+)
 
 GROUPS = {"desks": ["alice", "bob"]}
 RULES = (

@@ -11,9 +11,8 @@ from tests.core.policies import policy_of, slow
 
 from headway.core.base.errors import ConfigError
 from headway.core.policy.meters.sample import Sample
-from headway.core.policy.rules.action import Action, ActionKind, Which
 from headway.core.policy.rules.condition import Amount, Comparison, parse_condition
-from headway.core.policy.rules.policy import Policy, parse_policies, parse_policy
+from headway.core.policy.rules.rule import Action, ActionKind, Policy, Which, parse_policies, parse_policy
 
 # Conditions: each with a sample for which it holds and one for which it does not.
 

@@ -11,7 +11,7 @@ from tests.core.stage import STUCK, Client, Stage
 from headway.core.allowance import Holdings
 from headway.core.base.errors import Reason
 from headway.core.consumer.session import Session
-from headway.core.governance.memory.pressure import CLIENTS_LOOKED_AT_MAX, LOOKS_MAX, MORE_BYTES
+from headway.core.governance.memory import CLIENTS_LOOKED_AT_MAX, LOOKS_MAX, MORE_BYTES
 from headway.core.log import QUERIES
 
 MANY = 8

@@ -10,10 +10,10 @@ from tests.core.pressure_stage import publish_while_read
 from tests.core.stage import STUCK, Stage
 
 from headway.core.base.errors import Reason
-from headway.core.governance.memory.pressure import LOOKS_MAX
+from headway.core.governance.memory import LOOKS_MAX
 from headway.core.log.lanes.pool import RESERVE, STAYS_MAX
 from headway.core.message.record import Properties, Run
-from headway.core.routing.matching.parts import SLICES_PER_POOL
+from headway.core.routing.matching.router import SLICES_PER_POOL
 from headway.wire.mqtt.decoder import MqttDecoder
 
 MANY = LOOKS_MAX + 16

@@ -11,8 +11,8 @@ from tests.core.refusals import refused
 from tests.sim.tape import NothingRecorded
 
 from headway.core.base.errors import Reason
-from headway.core.clients.queues.queue_feeds import REPLAYS_MAX
-from headway.core.consumer.request.options import SubscriptionOptions
+from headway.core.clients.queues import REPLAYS_MAX
+from headway.core.consumer.request import SubscriptionOptions
 from headway.core.message.record import SCAN_MAX, Run
 from headway.core.routing.matching.bindings import Binding, Destination
 

@@ -15,12 +15,11 @@ from tests.core.test_idle import steps
 from headway.core.base.deferred import DEFERRED_WORK_MAX, DELIVERY_WORK
 from headway.core.base.errors import Reason
 from headway.core.consumer.session import Session
-from headway.core.governance.turn import HAND_OUT_WORK, POLICY_WORK, Turn
+from headway.core.governance.governor import HAND_OUT_WORK, POLICY_WORK, Turn
 from headway.core.queue import members
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
-from headway.core.routing.registry.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
-from headway.core.routing.registry.registry import Registry
+from headway.core.routing.registry import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK, Registry
 
 MANY = 1200
 CONSUMERS = 50

@@ -6,7 +6,7 @@ import pytest
 from tests.core.queues_stage import QueueStage, filled
 
 from headway.core.base.errors import Reason
-from headway.core.routing.registry import overdue
+from headway.core.routing import registry as overdue
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 
 from headway.core.queue.picking import groups, picker
-from headway.core.routing.registry.overdue import OVERDUE_WORK
-from headway.core.telemetry.accounts import account
+from headway.core.routing.registry import OVERDUE_WORK
+from headway.core.telemetry.stats import account
 
 
 def put(peer: Peer, numbers: range, group: str | None, sequence: int = 1, **user: str) -> None:

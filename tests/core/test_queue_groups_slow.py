@@ -11,9 +11,10 @@ from tests.core.queues_stage import Peer, QueueStage, owner
 from tests.core.test_queue_groups import check, put
 
 from headway.core.queue import dispatch
-from headway.core.queue.picking import groups, picking, reserved
+from headway.core.queue.picking import groups, picking
+from headway.core.queue.picking import groups as reserved
 from headway.core.queue.picking.picker import Picker
-from headway.core.telemetry.accounts import account
+from headway.core.telemetry.stats import account
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.core.queues_stage import Peer, QueueStage, owner
 from headway.core.base.errors import Reason
 from headway.core.queue.drops import PURGED_AT_ONCE
 from headway.core.queue.picking import picker
-from headway.core.routing.registry import overdue
-from headway.core.routing.registry.overdue import DROPPED_WORK, OVERDUE_WORK
+from headway.core.routing import registry as overdue
+from headway.core.routing.registry import DROPPED_WORK, OVERDUE_WORK
 
 
 def flush(stage: QueueStage) -> None:

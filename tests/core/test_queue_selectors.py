@@ -7,8 +7,8 @@ from tests.core.refusals import refused
 
 from headway.core.base.errors import Reason
 from headway.core.queue.picking import picker, picking
-from headway.core.routing.registry.overdue import OVERDUE_WORK
-from headway.core.telemetry.accounts import account
+from headway.core.routing.registry import OVERDUE_WORK
+from headway.core.telemetry.stats import account
 
 
 def put(peer: Peer, numbers: range, **user: str) -> None:

@@ -9,8 +9,8 @@ from tests.core.queues_stage import Peer, QueueStage, drained, purged, reader
 from tests.core.refusals import refused
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.clients.queues.queues import QUEUES_MAX, Queues
-from headway.core.consumer.request.options import QueueTerms
+from headway.core.clients.queues import QUEUES_MAX, Queues
+from headway.core.consumer.request import QueueTerms
 from headway.core.routing.matching.bindings import Binding, Destination
 
 
@@ -125,7 +125,7 @@ def test_an_exchange_in_use_and_one_that_is_gone(stage: QueueStage, peer: Peer) 
 
 
 def test_there_is_an_end_of_queues(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.core.clients.queues.queues.QUEUES_MAX", 2)
+    monkeypatch.setattr("headway.core.clients.queues.QUEUES_MAX", 2)
     peer.declare("a")
     peer.declare("b")
     peer.declare("a")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.lanes import Handle, append, lane
 
-from headway.core.base.ranking import Ranking
+from headway.core.base.tables import Ranking
 from headway.core.log.lanes.cursor import Cursor
 
 NAMES = "abcdef"

@@ -7,7 +7,7 @@ from tests.core.receipts_stage import POLICY, asks, nothing_left, only, receipts
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Reason
-from headway.core.governance.moves.write_off import write_off
+from headway.core.governance.moves import write_off
 
 
 def stuck_behind_a_policy(then: str, filter: str = "t/#") -> tuple[Stage, Client]:

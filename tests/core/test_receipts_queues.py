@@ -8,7 +8,7 @@ import pytest
 from tests.core.receipts_stage import asks, nothing_left, of_a_queue, only, receipts
 from tests.core.stage import STUCK, Stage
 
-from headway.core.message.receipt_request import ReceiptRequest
+from headway.core.message.record import ReceiptRequest
 
 ASKED = ReceiptRequest(10.0)
 

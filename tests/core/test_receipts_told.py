@@ -9,9 +9,9 @@ from tests.core.receipts_stage import asks, nothing_left, of_a_queue, only, rece
 from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 
-from headway.core.message.receipt_request import receipt_request
+from headway.core import receipts as table
+from headway.core.message.record import receipt_request
 from headway.core.receipts import ReceiptState
-from headway.core.receipts import receipts as table
 
 
 def test_it_goes_to_the_response_topic() -> None:

@@ -16,16 +16,13 @@ from headway.core.allowance import UNLIMITED, Allowances, UserLimits
 from headway.core.base.deferred import DeferredWork
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
-from headway.core.consumer.request.connect_request import NO_WILL, ConnectRequest, Will
-from headway.core.consumer.request.options import SubscribeRequest
-from headway.core.log.states.state import StateTerms
+from headway.core.consumer.request import NO_WILL, ConnectRequest, SubscribeRequest, Will
+from headway.core.log.states import StateTerms
 from headway.core.message.record import Record
-from headway.core.permission.identity import Identity
-from headway.core.permission.rights import ALL_RIGHTS
-from headway.core.permission.rule import Operation, Permission
-from headway.core.policy.rules.policy import Policy, parse_policies
-from headway.core.policy.trial import parse_trials
-from headway.core.routing.registry import registry
+from headway.core.permission import ALL_RIGHTS, Identity, Operation, Permission
+from headway.core.policy.evaluation import parse_trials
+from headway.core.policy.rules.rule import Policy, parse_policies
+from headway.core.routing import registry
 from headway.wire.mqtt.dialect import MqttDialect
 
 FEW, MANY = 240, 960

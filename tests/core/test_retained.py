@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.log.states.retained import FIRST_LOOK, Retained
-from headway.core.message import topic_tree
+from headway.core.log.states import FIRST_LOOK, Retained
+from headway.core.message import topics as topic_tree
 from headway.core.message.record import SCAN_BYTES, SCAN_MAX, Record
 
 

@@ -7,7 +7,7 @@ import gc
 from tests.core.rows import KB, MB, assert_told_why
 from tests.core.stage import STUCK, Stage, documented
 
-from headway.core.log.states.state import StatePass
+from headway.core.log.states import StatePass
 from headway.core.telemetry import stats
 
 # -- AMPS -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from headway.core.base import Refused
 from headway.core.log import Pool, State, Tab
 from headway.core.message import Properties, Record, compile_key
 from headway.core.query import KeptOrders, Row, RowsQuery, StateRequest
-from headway.core.query import groups as groups_module
+from headway.core.query import state_query as groups_module
 
 
 class World:

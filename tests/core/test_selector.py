@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Record, Run
-from headway.core.selector.building import MAX_DEPTH, compile_selector
-from headway.core.selector.selector import Selector, priority_of
-from headway.core.selector.syntax import MAX_SELECTOR_CHARS, BadSelector
-from headway.core.selector.terms import RecordView
+from headway.core.selector.selector import MAX_DEPTH, Selector, compile_selector, priority_of
+from headway.core.selector.syntax import MAX_SELECTOR_CHARS, BadSelector, RecordView
 
 PAYLOAD = {
     "origin": "JFK", "delay": 45, "late": 12.5, "ok": True, "no": False, "nil": None, "text5": "5", "big": 2**63,

@@ -13,10 +13,12 @@ from tests.core.stage import Stage
 
 from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Record
-from headway.core.query.kept_orders import KeptOrders
+from headway.core.query.kept_order import KeptOrders
 from headway.core.query.state_query import StateRequest
-from headway.core.selector import building, like, terms
-from headway.core.selector.building import compile_selector
+from headway.core.selector import selector as building
+from headway.core.selector import syntax as like
+from headway.core.selector import syntax as terms
+from headway.core.selector.selector import compile_selector
 
 
 def test_the_key_is_found_once_for_all_terms_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:

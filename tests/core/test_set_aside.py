@@ -10,7 +10,7 @@ from tests.core.stage import Client, Stage
 from tests.core.test_moves import act
 
 from headway.core.base.errors import Reason
-from headway.core.delivery.conflating import start_conflating
+from headway.core.delivery.fanout import start_conflating
 from headway.core.log import Chunk, Cursor
 from headway.core.log.lanes.chunk import CHUNK_BYTES
 

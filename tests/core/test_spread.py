@@ -11,12 +11,13 @@ from tests.core.queues_stage import QueueStage, purged
 from tests.core.receipts_stage import asks, only
 from tests.core.stage import STUCK, Client, Socket, Stage
 
-from headway.core.consumer.request.connect_request import Will
+from headway.core.consumer.request import Will
 from headway.core.delivery import fanout
 from headway.core.log import Lane
 from headway.core.message import Record
+from headway.core.routing import publishing
+from headway.core.routing import publishing as appending
 from headway.core.routing.matching import router
-from headway.core.routing.publishing import appending, publishing
 
 LANES = 20
 

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.test_idle import steps
 
+from headway.core.log import states as state_module
 from headway.core.log.lanes.pool import Pool
-from headway.core.log.states import state as state_module
-from headway.core.log.states.state import ENTRY_BYTES, FORGET_ENTRIES, State
-from headway.core.log.states.state_pass import everything
+from headway.core.log.states import ENTRY_BYTES, FORGET_ENTRIES, State, everything
 from headway.core.message.keys import compile_key
 from headway.core.message.record import SCAN_BYTES, SCAN_MAX, Properties, Record
 
@@ -150,7 +149,7 @@ def test_a_pass_that_begins_somewhere_loses_nothing_while_the_state_changes(
     steps: list[tuple[str, bool]], start: int, before: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headway.core.log.states.state_pass.SCAN_MAX", 2)
+        patched.setattr("headway.core.log.states.SCAN_MAX", 2)
         state, latest = a_state(), dict[str, int]()
         reader, upto, got = None, 0, list[Record]()
         for sequence, (key, step) in enumerate(steps, 1):
@@ -280,7 +279,7 @@ def test_an_eviction_costs_as_much_however_many_readers_have_stopped(begin: str)
 @pytest.mark.parametrize("most", [4, 4096])
 def test_each_reader_counts_the_evictions_behind_its_place(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Of those that are too many to note each, all that may be behind it count."""
-    monkeypatch.setattr("headway.core.log.states.state_pass.EVICTIONS_MAX", most)
+    monkeypatch.setattr("headway.core.log.states.EVICTIONS_MAX", most)
     state = a_state(memory=4 * 20 * (ENTRY_BYTES + 20))
     for number in range(1, 21):
         state.put(record(f"{number:02}", number))

@@ -13,7 +13,7 @@ from tests.core.queries import scan
 
 from headway.core.base import Refused
 from headway.core.log import SAVED_RECORD_BYTES, Pool, State, StateReading, Tab
-from headway.core.log.states import state_reading as reading_module
+from headway.core.log import states as reading_module
 from headway.core.message import Record, compile_key
 from headway.core.query import NoState, StateQuery, StateRequest
 from headway.core.query.state_query import PAGE_MAX, STEP_RECORDS

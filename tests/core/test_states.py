@@ -10,12 +10,13 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 
 from headway.core.base import IllegalMove, moved
-from headway.core.consumer import conflation, life
-from headway.core.consumer.conflation import Mode
-from headway.core.consumer.life import Life, SessionLife
-from headway.core.queue import life as queue_life
+from headway.core.consumer import channel as life
+from headway.core.consumer import reader as conflation
+from headway.core.consumer.channel import Life, SessionLife
+from headway.core.consumer.reader import Mode
+from headway.core.queue import queue as queue_life
 from headway.core.queue import queue_of
-from headway.core.queue.life import QueueLife
+from headway.core.queue.queue import QueueLife
 
 
 @pytest.mark.parametrize("table", [conflation.MOVES, life.MOVES, life.SESSION_MOVES, queue_life.MOVES])

@@ -14,12 +14,12 @@ from tests.core.queries import ask, scan
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.consumer import ArchiveLag, Subscription
-from headway.core.delivery.rendering import batch
-from headway.core.log.states.state_pass import StatePass
+from headway.core.delivery import rendering as batch
+from headway.core.log.states import StatePass
 from headway.core.message.record import Record
 from headway.core.query import KeptOrders, RowsQuery, StateQuery, StateRequest, state_query
 from headway.core.routing import RecordedRecords
-from headway.core.telemetry.accounts import account
+from headway.core.telemetry.stats import account
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "property:key"\n'
 KEYS = 40

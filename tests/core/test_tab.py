@@ -7,9 +7,9 @@ from tests.core.stage import Client, Stage
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.connection.outlet import Outlet
-from headway.core.consumer.request.connect_request import ConnectRequest, Will
+from headway.core.consumer.request import ConnectRequest, Will
 from headway.core.consumer.session import Session
-from headway.core.log.states.retained import Retained
+from headway.core.log.states import Retained
 from headway.core.message.record import Properties, Record
 
 SMALL = {"memory": "1MB", "disk": "0B", "free": "100KB"}

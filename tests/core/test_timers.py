@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.core.stage import Client, Stage
 
-from headway.core.base.timers import DEAD_MIN, NO_TIMER, RUN_MAX, Timers
-from headway.core.consumer.request.connect_request import Will
+from headway.core.base.deferred import DEAD_MIN, NO_TIMER, RUN_MAX, Timers
+from headway.core.consumer.request import Will
 from headway.core.message.record import Record
 
 

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.topics import TOPIC, filters, slow_match
 
-from headway.core.message.filter_trie import FilterTrie
-from headway.core.message.topic_tree import TopicTree
+from headway.core.message.topics import FilterTrie, TopicTree
 
 
 def test_trie_holds_distinct_values() -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.core.topics import TOPIC, filters, slow_match
 
 from headway.core.base.errors import Reason
-from headway.core.message.filter_trie import FilterTrie
-from headway.core.message.topic_tree import TopicTree
 from headway.core.message.topics import (
     MAX_TOPIC_BYTES,
     TREE_LEVELS,
     BadTopic,
+    FilterTrie,
+    TopicTree,
     covers,
     has_wildcard,
     matcher,

@@ -8,13 +8,12 @@ import pytest
 from tests.core.receipts_stage import POLICY, nothing_left, only, receipts
 from tests.core.stage import STUCK, Client, Stage
 
+from headway.core import receipts as limits
+from headway.core import receipts as names
 from headway.core.message import sampled_context
-from headway.core.message.record import Properties, Run
-from headway.core.message.trace_context import parse_traceparent
+from headway.core.message.record import Properties, Run, parse_traceparent
 from headway.core.receipts import Trace, TraceSampling
-from headway.core.receipts import receipts as limits
-from headway.core.receipts import trace as names
-from headway.core.routing.publishing.publishing import Publishing
+from headway.core.routing.publishing import Publishing
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 SAMPLED, NOT_SAMPLED = (f"00-{TRACE:032x}-{SPAN:016x}-0{flags}" for flags in (1, 0))
@@ -107,7 +106,7 @@ def test_a_broker_without_traces_has_nothing_that_could_ask(monkeypatch: pytest.
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nobody asks for traces here")
 
-    monkeypatch.setattr("headway.core.telemetry.traced_publishing.sampled_context", never)
+    monkeypatch.setattr("headway.core.telemetry.observer.sampled_context", never)
     monkeypatch.setattr(Trace, "__init__", never)
     monkeypatch.setattr(TraceSampling, "wants", never)
     stage = Stage()

@@ -10,14 +10,13 @@ import pytest
 from tests.core.stage import Client, Stage
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.clients.subscriptions.consuming import _put_on
+from headway.core.clients.subscriptions import _put_on
 from headway.core.consumer import NO_LIMIT, Channel, SubscribeRequest, SubscriptionOptions
-from headway.core.delivery import fanout
+from headway.core.delivery import fanout, rendering
+from headway.core.delivery import rendering as backfilling
 from headway.core.delivery.fanout import OFFERS_A_STEP
-from headway.core.delivery.rendering import backfilling, rendering
-from headway.core.delivery.rendering.batch import BATCH_RECORDS, ENCODED_A_STEP, WRITTEN_A_STEP
-from headway.core.delivery.rendering.rendering import COPIES_A_STEP
-from headway.core.log.states.state_pass import StatePass
+from headway.core.delivery.rendering import BATCH_RECORDS, COPIES_A_STEP, ENCODED_A_STEP, WRITTEN_A_STEP
+from headway.core.log.states import StatePass
 from headway.core.message.record import SCAN_MAX, Record
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.envelope import AmqpEnvelope

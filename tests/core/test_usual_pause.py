@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.policy.meters.figures import Figures
-from headway.core.policy.meters.meter import Meter
-from headway.core.policy.meters.sample import Sample
-from headway.core.policy.meters.usual_pause import FADES_S, RARE_S, USUAL_MAX_S, UsualPause
+from headway.core.policy.meters.meter import FADES_S, RARE_S, USUAL_MAX_S, Meter, UsualPause
+from headway.core.policy.meters.sample import Figures, Sample
 
 
 def paused(*pauses: float) -> tuple[UsualPause, float]:

@@ -11,14 +11,21 @@ from hypothesis import strategies as st
 
 from headway.core.base.errors import Cause, Reason
 from headway.core.policy.evaluation import PolicyState, evaluate
-from headway.core.policy.meters.catalogue import METERS
+from headway.core.policy.meters.meter import METERS
 from headway.core.policy.meters.sample import Sample
-from headway.core.policy.rules.action import ACTIONS, ActionKind
 from headway.core.policy.rules.condition import Reading
-from headway.core.policy.rules.policy import parse_policy
-from headway.core.policy.verdicts.causes import explain_cause, find_cause, find_reason
-from headway.core.policy.verdicts.decision import Decision, DecisionKind
-from headway.core.policy.verdicts.verdict import Verdict, VerdictBook, judge, judge_pressure
+from headway.core.policy.rules.rule import ACTIONS, ActionKind, parse_policy
+from headway.core.policy.verdicts import (
+    Decision,
+    DecisionKind,
+    Verdict,
+    VerdictBook,
+    explain_cause,
+    find_cause,
+    find_reason,
+    judge,
+    judge_pressure,
+)
 
 LAGGING = {"lag_records": 12_408, "lag_bytes": 1_588_224}
 

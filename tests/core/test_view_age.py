@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from tests.core.stage import STEP_S, STUCK, Client, Stage
 
-from headway.core.consumer.progress.view_age import MARKS_MAX, ViewAge
+from headway.core.consumer.progress import MARKS_MAX, ViewAge
 
 KEYS = 20
 RULE = """

@@ -11,11 +11,8 @@ from tests.core.stage import Client, Stage, documented
 
 from headway.core.policy.evaluation import PolicyState, evaluate
 from headway.core.policy.meters.sample import Sample
-from headway.core.policy.rules.action import ActionKind
-from headway.core.policy.rules.policy import Policy, parse_policy
-from headway.core.policy.rules.rule_state import CALM_MAX_S, CALM_S, MEMORY_S
-from headway.core.policy.verdicts.causes import explain
-from headway.core.policy.verdicts.decision import Decision, DecisionKind
+from headway.core.policy.rules.rule import CALM_MAX_S, CALM_S, MEMORY_S, ActionKind, Policy, parse_policy
+from headway.core.policy.verdicts import Decision, DecisionKind, explain
 
 SWEEP_S = 0.2
 BEHIND = Sample(lag_records=100, lag_bytes=10_000, lag_age=9.0)

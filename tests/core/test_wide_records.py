@@ -8,10 +8,10 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base import Reason, Refused
-from headway.core.clients.sessions.admission import WILL_WAITS_S
-from headway.core.consumer.request.connect_request import Will
+from headway.core.clients.sessions import WILL_WAITS_S
+from headway.core.consumer.request import Will
 from headway.core.message import Record
-from headway.core.routing.publishing import publishing
+from headway.core.routing import publishing
 
 GROUPS, MEMORY = 100, 1_000_000
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.crash.disks import Disks
 
 from headway import cli
-from headway.server.journal.writing import journal_writer
+from headway.server.journal import writing as journal_writer
 
 TIDY_EVERY_S = 0.1
 

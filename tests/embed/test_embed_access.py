@@ -13,7 +13,7 @@ from tests.interop.waiting import holds
 from tests.passwords import cheap_hash
 
 from headway.embed import Broker
-from headway.embed.asgi.admittance import Admittance, Came
+from headway.embed.asgi import Admittance, Came
 from headway.server.websocket import Refusal
 
 HERE, AWAY = ("127.0.0.1", 5), ("192.0.2.7", 5)

@@ -14,14 +14,14 @@ from tests.fuzz.seeded import mutated
 from tests.wire.test_amqp1_codec import encoded, frame, transfer
 
 from headway.core.base.errors import ProtocolError
-from headway.wire.amqp1 import values, writing
-from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1 import values
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.decoder import Amqp1Decoder
 from headway.wire.amqp1.items import Layer, Transfers
 from headway.wire.amqp1.properties import lead_of, read_content
 from headway.wire.amqp1.replies import HEADERS
-from headway.wire.amqp1.values import malformed
-from headway.wire.sasl import read_plain
+from headway.wire.amqp1.values import Condition, malformed
+from headway.wire.common import read_plain
 
 MESSAGE_MAX = 200
 

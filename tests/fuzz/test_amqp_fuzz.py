@@ -17,16 +17,13 @@ from tests.wire.test_amqp_decoder import BAD, MESSAGE_MAX, TABLE, ack, message, 
 
 from headway.core.base.errors import ProtocolError
 from headway.core.message.record import Run
-from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.codes import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, OFFERED, ReplyCode, Version
 from headway.wire.amqp.decoder import AmqpDecoder
 from headway.wire.amqp.dialect import AmqpDialect
-from headway.wire.amqp.items import Method
-from headway.wire.amqp.login import read_login
-from headway.wire.amqp.methods import FROM_CLIENT, write_arguments
 from headway.wire.amqp.primitives import AmqpReader, write_table
 from headway.wire.amqp.properties import NAMES, Facts, read, with_headers, with_reply_to
-from headway.wire.amqp.replies import write_close_connection, write_method
-from headway.wire.amqp.versions import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, OFFERED, Version
+from headway.wire.amqp.replies import FROM_CLIENT, read_login, write_arguments, write_close_connection, write_method
+from headway.wire.amqp.scan import Method
 
 
 def fuzz(examples: int = 100) -> Any:

@@ -6,8 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headway.wire.stomp.decoder import StompDecoder
-from headway.wire.stomp.faults import StompFault
-from headway.wire.stomp.items import Acks, Item, Sent
+from headway.wire.stomp.versions import Acks, Item, Sent, StompFault
 
 MOST = 100_000
 PIECES = st.sampled_from([

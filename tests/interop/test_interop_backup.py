@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from headway.cli.admin import AdminClient
 from headway.cli.app import app
-from headway.cli.backups.hold import Hold
+from headway.cli.backups import Hold
 from headway.store.backup import BadBackup, make_backup
 from headway.wire.mqtt.packets import TopicRequest
 

@@ -16,8 +16,7 @@ from tests.interop.raw import Raw
 from tests.interop.waiting import until
 from tests.passwords import cheap_hash
 
-from headway.store.history.entry import EntryKind, decode_entry
-from headway.store.history.files import files_of
+from headway.store.history import EntryKind, decode_entry, files_of
 
 POLICY = """
 [[policy]]

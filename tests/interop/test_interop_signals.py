@@ -16,7 +16,7 @@ from tests.interop.records import recording
 from tests.interop.waiting import until
 
 from headway.cli import main
-from headway.server.journal.recovery import opening
+from headway.server.journal import recovery as opening
 from headway.server.listener import Listener
 
 HARMLESS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

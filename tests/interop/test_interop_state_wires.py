@@ -28,7 +28,7 @@ from tests.interop.test_interop_state import ask
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.core.message import Properties
-from headway.core.query.groups import GROUPS_MAX
+from headway.core.query.state_query import GROUPS_MAX
 
 FIRST = [{"k": "a", "price": 1}, {"k": "b", "price": 2}, {"k": "c", "price": 3}]
 LATER = [{"k": "b", "price": 20}, {"k": "b", "price": 21}]

@@ -20,8 +20,8 @@ from tests.interop.waiting import until
 
 from headway.core.base import Cause, Reason
 from headway.core.policy import ActionKind
-from headway.server.admin.metric_help import HELP
-from headway.server.loop.pulse import CAUSES
+from headway.server.admin.metrics import HELP
+from headway.server.loop import CAUSES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "prometheus"

@@ -8,7 +8,7 @@ import pytest
 from tests.migration.files import EVERYTHING
 from tests.server.canned import Ran
 
-from headway.cli.imports.command import KINDS
+from headway.cli.imports import KINDS
 from headway.migration import ORIGINS
 from headway.server.config import PRESETS, lint, parse_settings, preset_text
 

@@ -31,19 +31,19 @@ from tests.mutants.change import changes, chosen_of
 )
 def test_each_change_is_made_where_it_says(tmp_path: Path, body: str, made: list[str]) -> None:
     head = "def f(a, b, c):\n    "
-    file = tmp_path / "file.py"
+    file = tmp_path / "formats.py"
     file.write_text(head + body + "\n")
     assert [change.applied(file.read_text()) for change in changes(file)] == [f"{head}{line}\n" for line in made]
 
 
 def test_only_functions_are_changed(tmp_path: Path) -> None:
-    file = tmp_path / "file.py"
+    file = tmp_path / "formats.py"
     file.write_text("a = 1 < 2\nif a:\n    print(a)\n\nclass C:\n    b = 1 == 2\n")
     assert changes(file) == []
 
 
 def test_what_a_seed_chooses_does_not_depend_on_the_rest_of_the_source(tmp_path: Path) -> None:
-    file = tmp_path / "file.py"
+    file = tmp_path / "formats.py"
     lines = [f"    if a == {number}: b(c, {number})" for number in range(50)]
     file.write_text("\n".join(["def f(a, b, c):", *lines]))
     chosen = chosen_of(changes(file), 20, 1)

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headway.core.telemetry.tables import TABLES
-from headway.store.schema import arrow_schema
+from headway.core.telemetry.stats import TABLES
+from headway.store.rows import arrow_schema
 
 START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 EMPTY: dict[str, Any] = {"time": START, "text": "", "int": 0, "float": 0.0, "flag": False}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.pipeline.lakes import row
 
-from headway.core.policy.rules.policy import Policy, parse_policies
+from headway.core.policy.rules.rule import Policy, parse_policies
 from headway.pipeline.lab.replays.base import Recording
 from headway.pipeline.lab.replays.candidate_replay import Passage
 from headway.pipeline.lab.replays.clients import Client

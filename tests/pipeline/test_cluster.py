@@ -22,7 +22,7 @@ from tests.pipeline.cluster_job import JOBS
 from tests.pipeline.lakes import START, row, write
 
 from headway.pipeline.source.ranges import SPAN_OFFSETS
-from headway.store.schema import arrow_schema
+from headway.store.rows import arrow_schema
 
 SUBSCRIPTIONS, SECONDS, FILES = 240, 300, 8
 """Enough that each of the twelve tasks has twenty consumers with a lag each, so that none of them, lost with its worker

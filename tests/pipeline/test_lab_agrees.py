@@ -14,9 +14,8 @@ from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
 from headway.core.log.lanes.pool import Pool
-from headway.core.policy.rules.policy import parse_policies
-from headway.core.telemetry.observer import LakeObserver
-from headway.core.telemetry.recorder import Recorder
+from headway.core.policy.rules.rule import parse_policies
+from headway.core.telemetry.observer import LakeObserver, Recorder
 from headway.pipeline.lab.replays.base import Recording
 from headway.pipeline.lab.replays.candidate_replay import HITS, Passage
 from headway.pipeline.lab.replays.clients import Client

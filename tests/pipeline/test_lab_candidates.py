@@ -10,12 +10,11 @@ import pytest
 
 from headway.core.base.errors import ConfigError
 from headway.core.policy import METERS, Look, plugged_meter
-from headway.core.policy.rules.policy import parse_policies
+from headway.core.policy.rules.rule import parse_policies
 from headway.pipeline.lab.plans.candidates import PRESETS, as_recorded, load_plan, parse_plan
 from headway.pipeline.lab.plans.grid import expand
 from headway.server.config.reading import default_text
-from headway.store.toml import BadConfig
-from headway.store.toml_text import policy_text
+from headway.store.toml import BadConfig, policy_text
 
 GRID = """
 [[candidate]]

@@ -8,7 +8,7 @@ from tests.pipeline.replay_rows import RECOVERS, SLOW, STUCK
 
 from headway.core.base.errors import Reason
 from headway.core.policy.meters.meter import SHARE_WINDOW_MIN_S
-from headway.core.policy.rules.action import ActionKind
+from headway.core.policy.rules.rule import ActionKind
 
 
 @pytest.mark.parametrize(

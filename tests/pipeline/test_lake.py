@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from tests.pipeline.lakes import write
 
 from headway.core.base.errors import ConfigError
-from headway.core.telemetry.tables import TABLES
+from headway.core.telemetry.stats import TABLES
 from headway.pipeline.footers import check_lake
 from headway.pipeline.lake import read_table
-from headway.store.schema import TABLE_KEY, VERSION_KEY, arrow_schema
+from headway.store.rows import TABLE_KEY, VERSION_KEY, arrow_schema
 
 
 def complaint(lake: Path) -> str:

@@ -15,7 +15,7 @@ from tests.pipeline.lakes import at, row, write
 
 from headway.core.base.errors import Cause
 from headway.core.policy.meters.sample import Sample
-from headway.core.policy.verdicts.causes import find_cause
+from headway.core.policy.verdicts import find_cause
 from headway.pipeline.lake import each_once, read_table, spark_schema
 from headway.pipeline.measures import causes
 from headway.pipeline.measures.costs import costs
@@ -23,7 +23,7 @@ from headway.pipeline.measures.episodes import slow_episodes
 from headway.pipeline.measures.forecast import forecast
 from headway.pipeline.measures.isolation import isolation
 from headway.pipeline.measures.offenders import offenders
-from headway.store.schema import arrow_schema
+from headway.store.rows import arrow_schema
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -133,7 +133,7 @@ def test_subscriptions_and_runs_are_kept_apart_and_order_is_by_number(spark: Spa
 
 
 def test_the_cause_is_the_brokers_own_answer_wherever_samples_can_tell(spark: SparkSession) -> None:
-    """Every combination of meters around the thresholds, against core/policy/verdicts/causes.py itself."""
+    """Every combination of meters around the thresholds, against core/policy/verdicts.py itself."""
     values = {
         "drain_rate": (0.0, 40.0, 60.0, 1050.0, 2000.0),
         "offered_rate": (0.0, 1000.0),

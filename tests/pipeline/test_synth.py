@@ -22,10 +22,10 @@ from bench.synthetic.lanes import READERS_MAX, Traffic, deal, publish
 from pyspark.sql import SparkSession
 
 from headway.core.base.errors import ConfigError
-from headway.core.policy.rules.policy import parse_policies
-from headway.core.telemetry.tables import TABLES
+from headway.core.policy.rules.rule import parse_policies
+from headway.core.telemetry.stats import TABLES
 from headway.pipeline.footers import check_lake
-from headway.store.schema import arrow_schema
+from headway.store.rows import arrow_schema
 
 CONSUMERS, MINUTES, SEED = 200, 10.0, 11
 

@@ -27,7 +27,7 @@ from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.run import SPARK, ViewRun
 from headway.pipeline.views.status import Status
 from headway.server.config.reading import load_settings
-from headway.server.config.views import tables_of
+from headway.server.config.settings import tables_of
 
 BATCH_S = 120.0
 """For Spark to get through a batch on a machine that has other work."""

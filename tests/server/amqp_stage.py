@@ -26,7 +26,7 @@ from headway.server.connections.connection import Connection as ServerConnection
 from headway.server.connections.turn_budget import TurnWork
 from headway.server.engine.engine import Engine
 from headway.server.logins import Attempt, Logins, Refusal
-from headway.server.loop.pulse import Pulse
+from headway.server.loop import Pulse
 from headway.server.transport import PlainStream
 
 OPENINGS = {"0-9-1": b"AMQP\x00\x00\x09\x01", "0-9": b"AMQP\x01\x01\x00\x09", "0-8": b"AMQP\x01\x01\x08\x00"}

@@ -16,16 +16,14 @@ from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.broker import Broker
 from headway.core.consumer.channel import Channel
-from headway.core.consumer.credit.window import NO_LIMIT
+from headway.core.consumer.credit import NO_LIMIT
 from headway.core.consumer.effects import Pause, Resume
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import QueueTerms, SubscribeRequest
+from headway.core.consumer.request import ConnectRequest, QueueTerms, SubscribeRequest
 from headway.core.consumer.session import Session
 from headway.core.queue.dispatch import FetchedRecord
-from headway.server.config.assembly import make_broker
-from headway.server.config.reading import parse_settings
-from headway.server.journal.recovery.opening import start
-from headway.server.journal.writing.journal_writer import JournalWriter
+from headway.server.config.reading import make_broker, parse_settings
+from headway.server.journal.recovery import start
+from headway.server.journal.writing import JournalWriter
 from headway.wire.amqp.dialect import AmqpDialect
 
 WALL_OFFSET_S = 1_700_000_000.0

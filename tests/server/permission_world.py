@@ -23,7 +23,7 @@ from tests.server.amqp_stage import Client, Content, House, Socket, message, met
 
 from headway.core.base.deferred import DeferredWork, WorkSteps
 from headway.core.message.record import Properties, Run
-from headway.core.permission.rule import Permission
+from headway.core.permission import Permission
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import NEVER, ConnAck, Connect, Publish, PubRel, TopicRequest, WillMessage

@@ -7,10 +7,10 @@ from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 from tests.server.pretended import Socket
 
-from headway.server.amqp1.link import credit_of
 from headway.server.amqp1.links import LINK_BYTES, LINKS_MAX
 from headway.server.amqp1.peer import Amqp1Peer
-from headway.wire.amqp1 import writing
+from headway.server.amqp1.ports import credit_of
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.performatives import Attach, Begin, Detach, End, Flow, Open, Source, Target
 from headway.wire.amqp1.replies import ACCEPTED, frame, write, write_disposition
 

@@ -9,7 +9,7 @@ import pytest
 from tests.server.amqp_stage import House
 from tests.server.test_amqp1_greedy import client, filled, receiver, sender, transfer
 
-from headway.wire.amqp1 import writing
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.performatives import Attach, Detach, Flow, Source, Target, build
 from headway.wire.amqp1.replies import frame, write
 from headway.wire.amqp1.values import Described, read, skip

@@ -12,9 +12,9 @@ from pamqp.commands import Queue
 from tests.server.amqp_stage import Client, House
 
 from headway.core.base import Reason, Refused
-from headway.core.consumer.request.options import QueueTerms
+from headway.core.consumer.request import QueueTerms
 from headway.core.routing.matching.bindings import frozen
-from headway.server.peers.queue_arguments import read_alternate, read_terms
+from headway.server.peers.named_queues import read_alternate, read_terms
 
 DLX, DLK = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 LONG_MAX = 2**63 - 1

@@ -13,8 +13,7 @@ from tests.server.amqp_frames import BYE, LONG, MISTAKE, PARTS, close_by_effect
 from tests.server.amqp_stage import Client, House, message, raw
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest
 from headway.wire.mqtt.dialect import MqttDialect
 
 # -- channels, opened and closed ---------------------------------------------------------------------------------------

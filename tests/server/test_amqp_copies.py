@@ -15,9 +15,9 @@ from tests.server.test_hostile import Lines
 from tests.server.test_openwire_greedy import client as openwire_client
 from tests.wire import openwire_frames as frames
 
-from headway.core.routing.matching.exchange import Exchanges
+from headway.core.routing.matching.bindings import Exchanges
 from headway.server.amqp.publisher import SEARCHED_MAX
-from headway.wire.amqp1 import writing
+from headway.wire.amqp1 import values as writing
 from headway.wire.openwire.codes import Type
 
 QUEUES = ("to", "cc", "bcc", "other")

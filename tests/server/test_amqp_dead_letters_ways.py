@@ -14,13 +14,12 @@ from tests.server.amqp_stage import WALL_S, Client, Content
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import DeadLetter
-from headway.core.consumer.request.options import QueueTerms
-from headway.core.log.durable.entries import JournaledRun
-from headway.core.log.durable.ledger import MAIN
+from headway.core.consumer.request import QueueTerms
+from headway.core.log.durable import MAIN, JournaledRun
 from headway.core.message.record import Properties, Record, Run
 from headway.server.engine import dead_letters
 from headway.server.engine.dead_letters import DEATHS_BYTES_MAX, DEATHS_MAX, publish_dead_letter
-from headway.server.journal.entries.entry_codec import decode_run, encode_run
+from headway.server.journal.entries import decode_run, encode_run
 from headway.store.journal.segments.batch import StoredEntry
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.properties import NONE

@@ -11,7 +11,7 @@ from tests.server.amqp_stage import Client, Content, House
 
 from headway.core.log import CHUNK_BYTES
 from headway.core.queue.dispatch import PORTION_RECORDS
-from headway.server.progress.small_pieces import FINE_BYTES
+from headway.server.progress.peer_progress import FINE_BYTES
 
 KIB = 1024
 SIZES = [[700], [100, 2000, 1, 900]]

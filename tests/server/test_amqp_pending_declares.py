@@ -10,8 +10,8 @@ from tests.server.test_amqp1_greedy import client as amqp1
 from tests.server.test_amqp1_resuming import performatives
 from tests.sim.tape import NothingRecorded
 
-from headway.core.log.durable.ledger import Ledger
-from headway.server.connections.pending_replies import PendingReplies
+from headway.core.log.durable import Ledger
+from headway.server.connections.connections import PendingReplies
 from headway.wire.amqp1.performatives import Attach, Detach, Flow, Source, Target
 from headway.wire.amqp1.replies import write
 

@@ -14,7 +14,7 @@ from tests.wire.test_amqp_decoder import raw
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.routing.matching.parts import SLICE_WORK, SLICES_PER_POOL
+from headway.core.routing.matching.router import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
 from headway.server.amqp.publisher import READ_WORK
 from headway.server.connections.turn_budget import BUDGET_WORK

@@ -15,12 +15,12 @@ from tests.server.amqp_turns import queues, send
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.clients.queues.queue_feeds import NAMES_PER_WORK, REBIND_WORK
-from headway.core.clients.queues.queues import UNBIND_WORK
+from headway.core.clients.queues import NAMES_PER_WORK, REBIND_WORK, UNBIND_WORK
 from headway.core.message import Run
-from headway.core.queue.binding_set import BindingSet
-from headway.core.routing.matching import bindings, exchange
-from headway.core.routing.matching.exchange import Binding, Destination, Exchanges
+from headway.core.queue.queue import BindingSet
+from headway.core.routing.matching import bindings
+from headway.core.routing.matching import bindings as exchange
+from headway.core.routing.matching.bindings import Binding, Destination, Exchanges
 from headway.core.routing.matching.router import SEARCHED_A_UNIT
 from headway.server.amqp.channel import QUEUES_PER_WORK, TAGS_PER_WORK, AmqpChannel
 from headway.server.amqp.peer import AmqpPeer

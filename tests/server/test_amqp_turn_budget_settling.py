@@ -10,7 +10,7 @@ from tests.server.amqp_turns import client as client
 from tests.server.amqp_turns import house as house
 from tests.server.amqp_turns import send, unsettled
 
-from headway.core.routing.registry.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, REQUEUED_WORK
+from headway.core.routing.registry import DEAD_LETTER_WORK, OVERDUE_WORK, REQUEUED_WORK
 from headway.server.connections.turn_budget import BUDGET_WORK
 from headway.server.peers import DEAR_PORTION, PORTION
 from headway.wire.amqp.codes import ReplyCode

@@ -9,8 +9,7 @@ from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.log import JournaledRun, Ledger
 from headway.core.message import SCAN_MAX, Record
-from headway.server.journal.entries.archive import LOOKS_A_RUN, Archive, stream_name
-from headway.server.journal.entries.entry_codec import encode_run
+from headway.server.journal.entries import LOOKS_A_RUN, Archive, encode_run, stream_name
 from headway.store.journal.stream import Stream
 
 

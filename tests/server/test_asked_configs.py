@@ -19,7 +19,7 @@ from headway.server.admin.api import Admin
 from headway.server.config.reading import parse_settings
 from headway.server.console import replay as module
 from headway.server.console.hour import Hour, Terms
-from headway.server.console.names import Known, Name
+from headway.server.console.rows import Known, Name
 from headway.server.http import asked_configs
 from headway.store.toml import BadConfig, parse_toml
 

@@ -16,8 +16,8 @@ from tests.server.journal_commands import COUNT, TOPICS, Left, config_of
 from tests.server.journal_commands import left as left
 from tests.server.journal_commands import original as original
 
-from headway.server.journal.entries.entry_codec import METADATA
-from headway.store.journal.disk.files import REAL
+from headway.server.journal.entries import METADATA
+from headway.store.journal.disk import REAL
 from headway.store.journal.journal import Journal
 from headway.store.journal.segments.batch import Entry
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.server.canned import Canned
 
 from headway.cli.admin import AdminClient, NoBroker
-from headway.cli.state.command import OTHER_LINES, redraw
+from headway.cli.state import OTHER_LINES, redraw
 
 PATH = "/v1/state/flights%2F%23?top=20"
 CLEAR = "\x1b[?1049l"

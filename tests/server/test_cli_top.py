@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.server.canned import ANSWERS, BROKER, CONSUMER, PUBLISHER, QUEUE, VERDICT, WELL, Canned, Ran
 
-from headway.cli.top.keys import names
+from headway.cli.top import names
 
 # -- top ---------------------------------------------------------------------------------------------------------------
 

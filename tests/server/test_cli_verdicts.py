@@ -17,7 +17,7 @@ from tests.server.canned import Ran
 from headway.cli.episodes import to_rows
 from headway.core.base import Cause
 from headway.core.policy.rules.condition import Reading
-from headway.store.history.entry import EntryKind, HistoryEntry, encode_entry, utc
+from headway.store.history import EntryKind, HistoryEntry, encode_entry, utc
 
 NOW = time.time()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.server.pretended import Loop
 
-from headway.server.loop.collector import LOOK_S, PORTION, Collector
+from headway.server.loop import LOOK_S, PORTION, Collector
 
 
 class Thing:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headway.core.log.durable.ledger import MAIN
-from headway.server.journal.writing.commit import CommitStep, commit_steps
+from headway.core.log.durable import MAIN
+from headway.server.journal.writing import CommitStep, commit_steps
 
 
 class Failing:

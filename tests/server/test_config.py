@@ -12,12 +12,11 @@ import pytest
 from tests.server.configs import HASH, MQTT, mistakes
 
 from headway.core.log import Shares
-from headway.core.policy.rules.action import ActionKind
+from headway.core.policy.rules.rule import ActionKind
 from headway.server.config import host_limits
-from headway.server.config.assembly import make_broker
 from headway.server.config.description import describe, remarks
 from headway.server.config.fields import Url
-from headway.server.config.reading import default_text, load_settings, parse_settings
+from headway.server.config.reading import default_text, load_settings, make_broker, parse_settings
 from headway.server.config.settings import (
     FileTables,
     FlapTable,

@@ -11,8 +11,7 @@ from tests.server.configs import mistakes
 from headway.server.config.description import describe
 from headway.server.config.fields import Keep
 from headway.server.config.reading import default_text, parse_settings
-from headway.server.config.settings import SourceTable, ViewTable
-from headway.server.config.views import table_name, tables_of
+from headway.server.config.settings import SourceTable, ViewTable, table_name, tables_of
 
 JOURNAL = "[journal]\n"
 FLIGHTS = JOURNAL + '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\nkeep = "1d"\n'

@@ -13,7 +13,7 @@ from tests.server.amqp_stage import Client, House
 from tests.server.test_turn_budget import Person
 
 from headway.core.message.record import Properties
-from headway.server.connections.pending_replies import PendingReplies
+from headway.server.connections.connections import PendingReplies
 from headway.wire.mqtt.packets import Ack, Connect, Item, Publish, TopicRequest
 
 COUNT = 40

@@ -23,10 +23,10 @@ from headway.server.admin.api import Admin
 from headway.server.config import parse_settings
 from headway.server.console import pages
 from headway.server.console.console import Console
+from headway.server.console.frame import LOOKS, LOOKS_A_TURN, ROWS_MAX, Walk
 from headway.server.console.hour import BYTES_MAX, CONSUMERS_MAX, METERS, SAMPLES_MAX, Hour, Terms
-from headway.server.console.names import KNOWN_CHARS_MAX, KNOWN_MAX, Known, Name
 from headway.server.console.replay import replay
-from headway.server.console.walk import LOOKS, LOOKS_A_TURN, ROWS_MAX, Walk
+from headway.server.console.rows import KNOWN_CHARS_MAX, KNOWN_MAX, Known, Name
 
 ASK = b"GET /v1/console/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MANY = 10_000

@@ -9,7 +9,7 @@ from headway.core.message import Record
 from headway.server.peers import binding_key_of, filter_of, name_of_topic, parts_of, topic_named
 from headway.wire.common import Address
 from headway.wire.stomp.destinations import Destination, Kind, destination_of, destinations_of, text_of
-from headway.wire.stomp.faults import StompFault
+from headway.wire.stomp.versions import StompFault
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 from tests.docs.five_systems import SYSTEMS, mistakes, with_tables
 
 from headway.core.consumer import Use, known_names
-from headway.core.consumer.request.options import parse_options
-from headway.core.policy.meters.catalogue import METERS
-from headway.core.policy.rules.action import ACTIONS, Which
-from headway.core.routing.publishing.publishing import PREFIX
-from headway.core.telemetry.tables import TABLES, VERSION, LakeTable
-from headway.server.admin.metric_help import HELP
+from headway.core.consumer.request import parse_options
+from headway.core.policy.meters.meter import METERS
+from headway.core.policy.rules.rule import ACTIONS, Which
+from headway.core.routing.publishing import PREFIX
+from headway.core.telemetry.stats import TABLES, VERSION, LakeTable
+from headway.server.admin.metrics import HELP
 from headway.server.config.reading import default_text, parse_settings
 from headway.server.config.settings import FileTables
 

@@ -23,9 +23,9 @@ from tests.server.test_tls_stream import Client, Told, context_of
 from headway.core.base import Reason
 from headway.core.log import Pool
 from headway.server.connections.socket_outlet import SocketOutlet
-from headway.server.connections.states import ConnectionState
+from headway.server.connections.turn_budget import ConnectionState
 from headway.server.progress import Glances, PeerSockets, PieceBudget, RoomLooks
-from headway.server.progress.room import UNWANTED_S
+from headway.server.progress.peer_progress import UNWANTED_S
 from headway.server.protocols import PROTOCOLS
 from headway.server.transport import ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
 from headway.server.websocket import Rules, WebSocketStream

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.server.logins_stage import Stage, fail, run
 
-from headway.server.logins.guessers import ADDRESSES_MAX, FORGIVEN_S, FREE, WAIT_MAX_S, Guessers, network_of
-from headway.server.logins.logins import REFUSED_S
-from headway.server.logins.password_checks import CHECKS_AT_ONCE
+from headway.server.logins.logins import (
+    ADDRESSES_MAX,
+    CHECKS_AT_ONCE,
+    FORGIVEN_S,
+    FREE,
+    REFUSED_S,
+    WAIT_MAX_S,
+    Guessers,
+    network_of,
+)
 
 
 def test_an_address_of_which_many_have_failed_waits_for_its_turn(now: list[float]) -> None:

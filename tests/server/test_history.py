@@ -14,18 +14,15 @@ from tests.interop.waiting import holds
 
 from headway.core.base import Cause, ConfigError, Reason
 from headway.core.policy.meters.sample import Sample
-from headway.core.policy.rules.action import Action, ActionKind
-from headway.core.policy.verdicts.decision import DecisionKind
-from headway.core.policy.verdicts.verdict import Verdict, VerdictBook
+from headway.core.policy.rules.rule import Action, ActionKind
+from headway.core.policy.verdicts import DecisionKind, Verdict, VerdictBook
 from headway.server.admin.metrics import verdict_family
 from headway.server.config.reading import parse_settings
 from headway.server.config.settings import HistorySettings
 from headway.server.connections.ends import End
 from headway.server.engine import history as module
 from headway.server.engine.history import HistoryWriter
-from headway.store.history.entry import EntryKind, HistoryEntry
-from headway.store.history.files import Series
-from headway.store.history.query import Query, search
+from headway.store.history import EntryKind, HistoryEntry, Query, Series, search
 
 PATIENCE_S = 20.0
 ALL = Query(kinds=tuple(EntryKind))

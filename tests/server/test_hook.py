@@ -14,7 +14,7 @@ from tests.login_service import Asked, login_service
 
 from headway.core.base.errors import ConfigError
 from headway.core.permission import Identity
-from headway.server.config.auth.hook import HookTable
+from headway.server.config.auth.tables import HookTable
 from headway.server.config.reading import parse_settings
 from headway.server.logins import Attempt, Refusal
 from headway.server.logins.hook import AWAY, DENIED, REMEMBERED_MAX, Hook

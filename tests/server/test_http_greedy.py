@@ -20,15 +20,21 @@ from tests.interop.waiting import holds
 from tests.server.served import serve
 
 from headway.core.permission import NOBODY, Identity
-from headway.core.selector import building, compile_work
+from headway.core.selector import compile_work
+from headway.core.selector import selector as building
 from headway.server.admin.api import ROWS_BYTES_MAX, Admin
-from headway.server.admin.listings import Listings
+from headway.server.admin.metrics import Listings
 from headway.server.connections import TURN_WORK
 from headway.server.http import USER, Refusal, Seats, access
 from headway.server.http.access import REQUESTS_A_TURN, AccessControl
 from headway.server.http.bodies import json_answer
-from headway.server.http.http_connection import HEAD_BYTES_MAX, HEADERS_MAX, HttpConnection
-from headway.server.http.stream_transport import HEAD_READ_BYTES, StreamTransport
+from headway.server.http.http_connection import (
+    HEAD_BYTES_MAX,
+    HEAD_READ_BYTES,
+    HEADERS_MAX,
+    HttpConnection,
+    StreamTransport,
+)
 from headway.server.streams import writers
 from headway.server.streams.writers import PARTS_AT_ONCE, TOPICS_AT_ONCE
 from headway.store.rows import BATCHES_MAX, ROWS, BadRows, check

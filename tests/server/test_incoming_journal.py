@@ -13,15 +13,14 @@ from tests.server.journal_stage import JournalStage
 from tests.sim.queues.outlet import QueueOutlet
 from tests.store.journal.fake_files import PowerLoss
 
-from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request import ConnectRequest
 from headway.core.consumer.session import Session
-from headway.core.log.durable.entries import JournaledRun
-from headway.core.log.durable.ledger import MAIN
+from headway.core.log.durable import MAIN, JournaledRun
 from headway.core.message.record import TOPICS
 from headway.core.routing.matching.bindings import Binding, Destination
 from headway.server.config.reading import parse_settings
-from headway.server.journal.entries.entry_codec import _PREFIX, decode_run, encode_run
-from headway.server.offline.restored_broker import RestoredBroker
+from headway.server.journal.entries import _PREFIX, decode_run, encode_run
+from headway.server.offline import RestoredBroker
 from headway.store.journal import StoredEntry
 
 CONFIG = '[[topic]]\nfilter = "recorded"\nkeep = "7d"\n'

@@ -16,11 +16,10 @@ from tests.sim.stream import Frame, Stream, as_publish
 from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.base.errors import ConfigError
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import QueueTerms, SubscribeRequest
-from headway.core.delivery.rendering.redelivery import delivery_record
-from headway.core.log.durable.ledger import MAIN
-from headway.server.journal.writing import journal_writer
+from headway.core.consumer.request import ConnectRequest, QueueTerms, SubscribeRequest
+from headway.core.delivery.rendering import delivery_record
+from headway.core.log.durable import MAIN
+from headway.server.journal import writing as journal_writer
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.replies import Replies

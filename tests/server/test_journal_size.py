@@ -10,16 +10,15 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
 
 from headway.core.base.errors import Reason
-from headway.core.clients.durability.folding import Folding
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest
+from headway.core.clients.durability import Folding
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest
 from headway.core.consumer.session import Session
 from headway.core.log import CommittedPosition
-from headway.core.log.durable.entries import MetadataChange
-from headway.core.log.durable.ledger import MAIN
-from headway.server.journal.compaction import snapshot, snapshot_schedule
-from headway.server.journal.entries.entry_codec import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
-from headway.store.journal.recovery.verify import verify
+from headway.core.log.durable import MAIN, MetadataChange
+from headway.server.journal import compaction as snapshot
+from headway.server.journal import compaction as snapshot_schedule
+from headway.server.journal.entries import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
+from headway.store.journal.recovery import verify
 from headway.store.journal.segments.batch import Entry
 from headway.wire.mqtt.dialect import MqttDialect
 

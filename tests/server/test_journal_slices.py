@@ -14,15 +14,11 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.queues.outlet import QueueOutlet
 
 from headway.core.base.errors import Reason
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest
-from headway.core.log.durable.out_of_order import OutOfOrderProgress
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest
+from headway.core.log.durable import OutOfOrderProgress
 from headway.core.log.lanes.chunk import Chunk
 from headway.core.queue.queue import queue_of
-from headway.server.journal.compaction.needs import Needs
-from headway.server.journal.compaction.slices import PAUSE_S
-from headway.server.journal.compaction.snapshot import Snapshot
-from headway.server.journal.compaction.unneeded import SequenceRange, UnneededRanges
+from headway.server.journal.compaction import PAUSE_S, Needs, SequenceRange, Snapshot, UnneededRanges
 from headway.wire.mqtt.dialect import MqttDialect
 
 FEW, MANY = 1000, 5000

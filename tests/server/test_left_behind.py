@@ -1,7 +1,7 @@
 """What is over is gone at once: nothing of it is in a cycle that only the garbage collector would find.
 
 With a hundred thousand subscriptions a full collection holds up the loop for more than a second; so the broker does
-without (server/loop/collector.py), and whatever ends has to leave nothing that knows itself.
+without (server/loop.py), and whatever ends has to leave nothing that knows itself.
 """
 
 from __future__ import annotations

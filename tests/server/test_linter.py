@@ -12,13 +12,12 @@ from tests.server.canned import Canned, Ran
 from tests.server.test_docs import BLOCKS
 
 from headway.core.policy import Sample, parse_policies
-from headway.core.policy.meters.catalogue import METERS
+from headway.core.policy.meters.meter import METERS
 from headway.core.policy.rules.condition import parse_condition
-from headway.server.config.linting.linter import lint
-from headway.server.config.linting.reachability import _implies, contradiction
+from headway.server.config.fields import meant
+from headway.server.config.linting.linter import _implies, contradiction, lint
 from headway.server.config.linting.writable import why_not_writable
 from headway.server.config.reading import default_text, parse_settings
-from headway.server.config.wildcards import meant
 from headway.store.toml import BadConfig
 
 ALL = '\n[[policy]]\nname = "all"\n[[policy.rule]]\nwhen = { lag_age = "1h" }\nthen = "notify"\n'

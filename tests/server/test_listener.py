@@ -17,7 +17,7 @@ from headway.server.config import TlsContext
 from headway.server.http import HttpListener
 from headway.server.listener import Listener
 from headway.server.transport import Handshakes
-from headway.server.transport.acceptor import ACCEPTS_LEAST, ACCEPTS_PER_TURN, RETRY_S
+from headway.server.transport.byte_stream import ACCEPTS_LEAST, ACCEPTS_PER_TURN, RETRY_S
 
 OF_ONE = (errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
 """A connection was lost, or kept out, before it was accepted."""

@@ -12,7 +12,7 @@ from tests.server.amqp_stage import Client, House, method
 
 from headway.core.log.lanes.lane import Lane
 from headway.core.telemetry.stats import CLOSE_SLICE
-from headway.server.admin.listings import Listings
+from headway.server.admin.metrics import Listings
 
 MEMBERS = 2000
 

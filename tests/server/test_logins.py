@@ -13,12 +13,9 @@ from tests.server.logins_stage import Stage, fail, run
 
 from headway.core.permission import Identity
 from headway.server.config.auth import Users, hash_password
-from headway.server.config.auth.hook import HookTable
-from headway.server.config.auth.tables import AuthTable
+from headway.server.config.auth.tables import AuthTable, HookTable
 from headway.server.logins import Attempt, Logins
-from headway.server.logins.guessers import FREE
-from headway.server.logins.logins import FAULT, REFUSED_S
-from headway.server.logins.password_checks import ANSWERS_PER_TURN, SUSPECT_S
+from headway.server.logins.logins import ANSWERS_PER_TURN, FAULT, FREE, REFUSED_S, SUSPECT_S
 
 
 def test_many_who_come_with_one_password_are_let_in_some_at_a_time(now: list[float]) -> None:

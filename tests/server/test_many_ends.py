@@ -16,7 +16,7 @@ from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.log import CHUNK_BYTES
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.connections import END_WORK, TURN_WORK
-from headway.server.connections.endings import ENDS_MAX
+from headway.server.connections.linger import ENDS_MAX
 from headway.wire.amqp1.performatives import Attach, Begin, Open, Source, Target
 from headway.wire.amqp1.replies import write
 

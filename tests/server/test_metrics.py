@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from headway.core.telemetry.stats import ConsumerStats, QueueStats
-from headway.server.admin.metric_help import HELP
-from headway.server.admin.metrics import consumer_families, queue_families
+from headway.server.admin.metrics import HELP, consumer_families, queue_families
 
 NOTHING: dict[str, object] = {"str": "", "bool": False, "int": 0, "float": 0.0, "dict[str, int]": {}}
 

@@ -24,22 +24,20 @@ from tests.sim.seeds import seeds_of_the_day
 from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.base.errors import Reason
-from headway.core.clients.durability.durable_objects import SessionTerms
-from headway.core.clients.publishers.writers import Origin
-from headway.core.clients.queues.queues import Queues
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest
-from headway.core.log.durable.ledger import MAIN
-from headway.core.log.states.state import State
+from headway.core.clients.durability import SessionTerms
+from headway.core.clients.publishers import Origin
+from headway.core.clients.queues import Queues
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest
+from headway.core.log.durable import MAIN
+from headway.core.log.states import State
 from headway.core.message.record import TOPICS, EncodedRun, Properties, Run
 from headway.core.queue.queue import Queue
 from headway.core.routing.matching.bindings import Binding, Destination
-from headway.core.routing.publishing.publishing import Publishing
+from headway.core.routing.publishing import Publishing
 from headway.core.telemetry import stats
-from headway.server.journal.compaction.retained import RETAINED
-from headway.server.journal.entries import entry_codec
-from headway.server.journal.entries.archive import stream_name
-from headway.server.journal.entries.entry_codec import (
+from headway.server.journal import entries as entry_codec
+from headway.server.journal.compaction import RETAINED
+from headway.server.journal.entries import (
     METADATA,
     POSITIONS,
     RUN,
@@ -49,10 +47,11 @@ from headway.server.journal.entries.entry_codec import (
     decode_positions,
     decode_run,
     decode_runs,
+    stream_name,
 )
-from headway.server.journal.recovery.set_aside import FILE_NAME
+from headway.server.journal.recovery import FILE_NAME
 from headway.store.journal.journal import Journal
-from headway.store.journal.reading.stream_reader import StreamReader
+from headway.store.journal.reading import StreamReader
 from headway.store.journal.segments.batch import Entry, StoredEntry
 from headway.store.journal.segments.segment import Corrupt
 from headway.wire.amqp.dialect import AmqpDialect

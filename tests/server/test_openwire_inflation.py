@@ -17,7 +17,7 @@ from headway.core.base import ProtocolError, Reason
 from headway.server.openwire.peer import INFLATING_MAX, OpenWirePeer, inflating_of
 from headway.wire.openwire.codes import Type
 from headway.wire.openwire.decoder import OpenWireDecoder, Sent
-from headway.wire.openwire.inflation import PIECE_BYTES, Inflation
+from headway.wire.openwire.messages import PIECE_BYTES, Inflation
 
 LARGE = 6_000_000
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.server.openwire.faults import JmsFault
-from headway.server.openwire.options import _TOKEN, split
+from headway.server.openwire.ports import _TOKEN, JmsFault, split
 
 
 @pytest.mark.parametrize(("selector", "hints", "condition"), [

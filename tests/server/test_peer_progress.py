@@ -11,8 +11,15 @@ from contextlib import suppress
 import pytest
 
 from headway.core.policy import RARE_S
-from headway.server.progress.peer_progress import LOSS_WINDOW_S, PeerProgress
-from headway.server.progress.piece_budget import PIECES_A_S, PIECES_MAX, SMALL_BYTES, TRIED_BYTES, PieceBudget
+from headway.server.progress.peer_progress import (
+    LOSS_WINDOW_S,
+    PIECES_A_S,
+    PIECES_MAX,
+    SMALL_BYTES,
+    TRIED_BYTES,
+    PeerProgress,
+    PieceBudget,
+)
 from headway.server.progress.tcp_info import TcpInfo
 
 

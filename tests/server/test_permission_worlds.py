@@ -15,9 +15,7 @@ from tests.server.pretended import Socket
 from tests.sim.seeds import seeds_of_the_day
 
 from headway.core.message.record import Properties
-from headway.core.permission.identity import Identity
-from headway.core.permission.rights import ALL_RIGHTS
-from headway.core.permission.rule import Permission
+from headway.core.permission import ALL_RIGHTS, Identity, Permission
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import Connect
 

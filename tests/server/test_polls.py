@@ -12,9 +12,9 @@ from tests.server.test_journal_faults import RETRY_S, fail
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.poll import Poll
-from headway.core.log.durable.ledger import RESERVE, Ledger
-from headway.core.policy.verdicts.causes import Cause
-from headway.core.telemetry.accounts import account
+from headway.core.log.durable import RESERVE, Ledger
+from headway.core.policy.verdicts import Cause
+from headway.core.telemetry.stats import account
 from headway.wire.mqtt.dialect import MqttDialect
 
 RECORDED = """

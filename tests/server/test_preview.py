@@ -11,9 +11,9 @@ from tests.server.amqp_stage import House
 from tests.server.test_turn_budget import Person
 
 from headway.core.telemetry.stats import CLOSE_SLICE
-from headway.server.admin import preview as module
-from headway.server.admin.listings import EACH_MAX
-from headway.server.admin.preview import preview
+from headway.server.admin import api as module
+from headway.server.admin.api import preview
+from headway.server.admin.metrics import EACH_MAX
 from headway.server.config.reading import parse_settings
 from headway.wire.mqtt.packets import TopicRequest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server.journal_stage import JournalStage, Publisher
 
-from headway.server.journal.recovery import progress
+from headway.server.journal import recovery as progress
 
 
 class Clock:
@@ -28,9 +28,9 @@ def test_it_says_how_far_it_is(slow: bool, monkeypatch: pytest.MonkeyPatch, capl
         publisher.publish("q", number)
         stage.turn()
     stage.journal.close()
-    clock = Clock(0.5 if slow else 0.0)
+    clock, made = Clock(0.5 if slow else 0.0), progress.RecoveryProgress
     monkeypatch.setattr(
-        "headway.server.journal.recovery.opening.RecoveryProgress", lambda: progress.RecoveryProgress(clock)
+        "headway.server.journal.recovery.RecoveryProgress", lambda: made(clock)
     )
     with caplog.at_level("INFO", logger="headway"):
         assert JournalStage(stage.files).all_of("q") == list(range(3000))

@@ -10,7 +10,7 @@ from headway.core.consumer import SubscribeRequest
 from headway.core.log import MetadataChange
 from headway.core.message import Dialect
 from headway.server.amqp.peer import AmqpPeer
-from headway.server.journal.entries.entry_codec import decode_metadata, encode_metadata
+from headway.server.journal.entries import decode_metadata, encode_metadata
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.protocols import DIALECTS, PROTOCOLS, QUEUES, peer_of
 from headway.store.journal.segments.batch import StoredEntry

@@ -10,7 +10,7 @@ from collections.abc import Generator
 import pytest
 from tests.interop.waiting import holds
 
-from headway.server.loop.pulse import PROBE_S, SAID_EVERY_S, Pulse
+from headway.server.loop import PROBE_S, SAID_EVERY_S, Pulse
 
 
 class Clock:

@@ -11,7 +11,7 @@ from tests.server.amqp_stage import Client, House
 from tests.server.test_turn_budget import Person
 
 from headway.core.delivery import FLUSH_BYTES
-from headway.server.connections.floods import FLOOD_BYTES
+from headway.server.connections.ends import FLOOD_BYTES
 from headway.wire.mqtt.packets import TopicRequest
 
 KIB = 1024

@@ -16,10 +16,16 @@ from tests.interop.waiting import until
 
 from headway.core.base import Reason
 from headway.server.connections.socket_outlet import SocketOutlet
+from headway.server.progress.peer_progress import (
+    FINE_BYTES,
+    GLANCE_S,
+    GLANCES_A_S,
+    UNKNOWN_S,
+    Glances,
+    PieceBudget,
+    Reading,
+)
 from headway.server.progress.peer_sockets import PeerSocket, PeerSockets
-from headway.server.progress.piece_budget import PieceBudget
-from headway.server.progress.reading import GLANCE_S, GLANCES_A_S, UNKNOWN_S, Glances, Reading
-from headway.server.progress.small_pieces import FINE_BYTES
 from headway.server.progress.tcp_info import TcpInfo
 from headway.server.transport import PlainStream
 

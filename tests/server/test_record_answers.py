@@ -22,7 +22,7 @@ from headway.server.admin import verdicts
 from headway.server.admin.api import Admin
 from headway.server.config.auth.tables import AdminTable, AuthTable
 from headway.server.http import IDENTITY, access
-from headway.server.recorded.offset_range import OffsetRange, RangeRequest
+from headway.server.recorded import OffsetRange, RangeRequest
 from headway.server.streams import read_right, records, state
 from headway.server.streams.read_right import ReadRight
 

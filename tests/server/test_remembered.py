@@ -16,8 +16,7 @@ from tests.wire.test_amqp_decoder import message, method, raw
 from headway.core.base import Reason
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
-from headway.wire.mqtt.packets import Connect
-from headway.wire.mqtt.requests import encode_connect
+from headway.wire.mqtt.packets import Connect, encode_connect
 from headway.wire.openwire.codes import Type
 
 

@@ -11,9 +11,8 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
 
 from headway.core.base.errors import Refused
-from headway.core.clients.subscriptions.subscribing import BACKFILLS_MAX
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest, parse_options
+from headway.core.clients.subscriptions import BACKFILLS_MAX
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest, parse_options
 from headway.core.consumer.session import Session
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect

@@ -9,7 +9,7 @@ from tests.server.journal_stage import JournalStage, Publisher
 from headway.core.consumer import SubscriptionOptions, parse_options
 from headway.core.message import TOPICS
 from headway.core.routing import Binding, Destination, Exchange
-from headway.server.journal.compaction import snapshot_schedule
+from headway.server.journal import compaction as snapshot_schedule
 
 CONFIG = '[[topic]]\nfilter = "rec/#"\nkeep = "7d"\n'
 EARLIEST: SubscriptionOptions = parse_options([("from", "earliest")])

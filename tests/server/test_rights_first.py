@@ -15,14 +15,14 @@ from tests.server.amqp_stage import House, method
 from tests.server.pretended import Socket
 from tests.wire import openwire_frames as jms
 
-from headway.core.consumer.request import options
+from headway.core.consumer import request as options
 from headway.core.message import TOPICS
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.amqp1.terminus import OPTION
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
-from headway.server.peers import queue_arguments
+from headway.server.peers import named_queues as queue_arguments
 from headway.server.protocols import PROTOCOLS
 from headway.server.stomp.peer import StompPeer
 from headway.server.transport import PlainStream
@@ -30,8 +30,7 @@ from headway.server.websocket import Rules, WebSocketStream
 from headway.wire.amqp1.performatives import Attach, Begin, Open, SaslInit, Source, Target
 from headway.wire.amqp1.replies import write
 from headway.wire.amqp1.values import Symbol
-from headway.wire.mqtt.packets import Connect, TopicRequest
-from headway.wire.mqtt.requests import encode_connect
+from headway.wire.mqtt.packets import Connect, TopicRequest, encode_connect
 
 PERMITTED = f"""
 [listeners.mqtt]

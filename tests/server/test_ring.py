@@ -10,8 +10,7 @@ import pytest
 from tests.interop.waiting import holds
 
 from headway.core.consumer.poll import ConnectionlessOutlet
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import QueueTerms
+from headway.core.consumer.request import ConnectRequest, QueueTerms
 from headway.core.message.record import Run, topic_of
 from headway.core.routing.matching.bindings import Binding, Destination
 from headway.server.config.reading import parse_settings

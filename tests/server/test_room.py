@@ -15,11 +15,10 @@ from tests.interop.waiting import until
 
 from headway.core.base import Reason
 from headway.server.connections.socket_outlet import CRAMPED_BYTES, SocketOutlet
-from headway.server.connections.states import ConnectionState
+from headway.server.connections.turn_budget import ConnectionState
 from headway.server.progress import TRIED_BYTES, Glances, PeerSockets, PieceBudget, RoomLooks, TcpInfo
 from headway.server.progress.fresh_window import STILL_LOOK_S
-from headway.server.progress.reading import UNKNOWN_S
-from headway.server.progress.room import STANDS_PAUSES, STANDS_S
+from headway.server.progress.peer_progress import STANDS_PAUSES, STANDS_S, UNKNOWN_S
 from headway.server.transport import PlainStream
 
 RECORD = bytes(1000)

@@ -27,7 +27,7 @@ from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
 from headway.store.rows import ROWS, runs
-from headway.wire.amqp1 import writing
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.performatives import Attach, Flow, Open, Source, Target
 from headway.wire.amqp1.replies import frame, write
 from headway.wire.amqp1.values import Described

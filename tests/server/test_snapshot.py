@@ -9,17 +9,14 @@ from tests.core.queue_wire import PLAIN, run_of
 from tests.sim.tape import WALL_OFFSET_S, NothingRecorded, TapeStream
 from tests.sim.test_restart_churn import Churn, told
 
-from headway.core.clients.durability.durable_objects import SubscriptionTerms
-from headway.core.clients.durability.recovered_position import RecoveredPosition
-from headway.core.consumer.credit.window import NO_LIMIT
-from headway.core.consumer.request.options import QueueTerms, SubscribeRequest
-from headway.core.log.durable.ledger import DurablePosition
-from headway.core.log.durable.out_of_order import OutOfOrderProgress
+from headway.core.clients.durability import RecoveredPosition, SubscriptionTerms
+from headway.core.consumer.credit import NO_LIMIT
+from headway.core.consumer.request import QueueTerms, SubscribeRequest
+from headway.core.log.durable import DurablePosition, OutOfOrderProgress
 from headway.core.queue.queue import queue_of
-from headway.core.routing.matching.bindings import Binding, Destination
-from headway.core.routing.matching.exchange import Exchange
-from headway.server.journal.compaction.snapshot import Snapshot
-from headway.server.journal.entries.entry_codec import (
+from headway.core.routing.matching.bindings import Binding, Destination, Exchange
+from headway.server.journal.compaction import Snapshot
+from headway.server.journal.entries import (
     SNAPSHOT_METADATA,
     SNAPSHOT_POSITIONS,
     decode_metadata,

@@ -24,10 +24,10 @@ from headway.server.engine.supervision import SWEEP_S
 from headway.server.listener import Listener
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.protocols import PROTOCOLS
-from headway.server.transport import PlainStream, TlsHandshake, TlsStream, acceptor
+from headway.server.transport import PlainStream, TlsHandshake, TlsStream
+from headway.server.transport import byte_stream as acceptor
 from headway.server.websocket import Rules, WebSocketStream
-from headway.wire.mqtt.packets import Connect, TopicRequest
-from headway.wire.mqtt.requests import encode_connect
+from headway.wire.mqtt.packets import Connect, TopicRequest, encode_connect
 
 PLACES = 8
 MQTT = f'[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\nconnections_max = {PLACES}\n'

@@ -24,9 +24,15 @@ from headway.server.config.tls.certificates import TlsContext
 from headway.server.http.http_listener import LIMIT
 from headway.server.progress.tcp_info import TcpInfo
 from headway.server.transport import Handshakes, StreamError, TlsHandshake, TlsStream
-from headway.server.transport.tls_records import RECORD_BYTES, contents
-from headway.server.transport.tls_stream import BATCH_BYTES, MAKES_UP, SILENT_RECORDS_MAX
-from headway.server.transport.wire_marks import MARK_BYTES, WireMarks
+from headway.server.transport.tls_stream import (
+    BATCH_BYTES,
+    MAKES_UP,
+    MARK_BYTES,
+    RECORD_BYTES,
+    SILENT_RECORDS_MAX,
+    WireMarks,
+    contents,
+)
 
 SEND_BUFFER_BYTES = 128 * 1024
 

@@ -25,12 +25,11 @@ from tests.interop.waiting import holds
 from headway.core.base.errors import ConfigError
 from headway.core.permission import Identity
 from headway.server.admin.api import Admin
-from headway.server.config.auth.jwt import JwtTable
+from headway.server.config.auth.tables import JwtTable
 from headway.server.config.reading import load_settings, parse_settings
 from headway.server.engine.engine import Engine
 from headway.server.logins import Refusal, tokens
-from headway.server.logins.jwks import read_jwks
-from headway.server.logins.tokens import AWAY, NEVER_S, Tokens
+from headway.server.logins.tokens import AWAY, NEVER_S, Tokens, read_jwks
 from headway.server.reloading import Reloading
 from headway.server.service import Service
 from headway.server.systemd import NotifySocket

@@ -39,7 +39,7 @@ from headway.server.connections.turn_budget import (
 )
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.transport import PlainStream
-from headway.wire.amqp1 import writing
+from headway.wire.amqp1 import values as writing
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Connect, Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
 

@@ -17,7 +17,7 @@ from headway.server.connections.reassembly import GRANT_S, STRANGER_BYTES, Parti
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
-from headway.wire.amqp1 import writing
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.performatives import Attach, Begin, Coordinator, Open, Source, Target
 from headway.wire.amqp1.replies import frame, write
 from headway.wire.openwire.codes import Type

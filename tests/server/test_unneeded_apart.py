@@ -10,7 +10,7 @@ from tests.core.lanes import append, lane
 
 from headway.core.log.lanes import lane as lanes
 from headway.core.log.lanes.cursor import Cursor
-from headway.server.journal.compaction.unneeded import SequenceRange, UnneededRanges
+from headway.server.journal.compaction import SequenceRange, UnneededRanges
 
 
 @pytest.mark.parametrize("steps_before", range(5))

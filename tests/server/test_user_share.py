@@ -21,8 +21,7 @@ from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
 from headway.wire.amqp1.performatives import Attach, Begin, Open, Source, Target
 from headway.wire.amqp1.replies import write
-from headway.wire.mqtt.packets import Connect, TopicRequest
-from headway.wire.mqtt.requests import encode_connect
+from headway.wire.mqtt.packets import Connect, TopicRequest, encode_connect
 
 SESSIONS, FILTERS = 40, 300
 TOLD = b"pool.max_user_share permits"

@@ -9,7 +9,7 @@ import pytest
 from bench.wires.websocket import BINARY, CLOSE, PING, PONG, TEXT, frame
 
 from headway.server.websocket.decoder import FrameDecoder, Over
-from headway.server.websocket.masking import unmask, unmask_slowly
+from headway.server.websocket.frames import unmask, unmask_slowly
 
 CONTINUATION = 0
 

@@ -15,8 +15,8 @@ from tests.server.journal_stage import JournalStage
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
 from headway.core.consumer.effects import DeadLetter
-from headway.core.consumer.request.options import QueueTerms
-from headway.core.log.durable.ledger import MAIN
+from headway.core.consumer.request import QueueTerms
+from headway.core.log.durable import MAIN
 from headway.core.message.record import TOPICS
 from headway.core.routing.matching.bindings import Binding, Destination
 from headway.server.engine.dead_letters import publish_dead_letter

@@ -15,12 +15,12 @@ from tests.wire import openwire_frames as frames
 
 from headway.core.base import Reason
 from headway.core.log import Lane
+from headway.core.routing import publishing as appending
 from headway.core.routing.matching import router
-from headway.core.routing.publishing import appending
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.connections import Connection
 from headway.server.engine import engine
-from headway.wire.amqp1 import writing
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.performatives import Attach, Coordinator, Source, Target
 from headway.wire.amqp1.replies import write
 from headway.wire.mqtt.packets import TopicRequest

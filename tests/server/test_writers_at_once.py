@@ -18,7 +18,7 @@ from headway.server.admin.api import Admin
 from headway.server.http import Refusal
 from headway.server.streams.writers import WriterHandlers
 from headway.store.journal import REAL
-from headway.store.journal.disk.files import RealFiles
+from headway.store.journal.disk import RealFiles
 from headway.store.staged import Staged
 
 ROWS = 3

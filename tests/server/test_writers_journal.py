@@ -12,14 +12,13 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.seeds import seeds_of_the_day
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
-from headway.core.clients.publishers.writers import Origin
-from headway.core.log.durable.ledger import MAIN
+from headway.core.clients.publishers import Origin
+from headway.core.log.durable import MAIN
 from headway.core.message.record import TOPICS, Run
 from headway.core.permission import NOBODY
 from headway.core.routing.matching.bindings import Binding, Destination
-from headway.server.journal.entries.archive import stream_name
-from headway.server.journal.entries.entry_codec import decode_runs
-from headway.server.journal.writing.journal_writer import TIDY_EVERY_S
+from headway.server.journal.entries import decode_runs, stream_name
+from headway.server.journal.writing import TIDY_EVERY_S
 
 RECORDED = ("a", "b")
 CONFIG = "".join(f'[[topic]]\nfilter = "{topic}"\nkeep = "7d"\n' for topic in RECORDED)
@@ -64,7 +63,7 @@ class World:
         return hook
 
     def _attempt(self, batch: int, rows: Rows) -> None:
-        """As server/streams/publication.py does it, but for the parts; in other ranges each time."""
+        """As server/streams/writers.py does it, but for the parts; in other ranges each time."""
         stage, writers = self.stage, self.stage.broker.writers
         last = writers.last("w")
         if last is not None and last.number == batch and not last.parts:

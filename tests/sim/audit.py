@@ -23,9 +23,9 @@ from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.message.topics import matches
-from headway.core.policy.rules.action import COUNTED, ActionKind, Which
+from headway.core.policy.rules.rule import COUNTED, ActionKind, Which
 from headway.core.queue.queue import queue_of
-from headway.core.routing.registry.registry import WideRecords
+from headway.core.routing.registry import WideRecords
 
 UNDECLARED = {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED}
 """Reasons that nobody has set a limit for."""

@@ -7,8 +7,8 @@ from tests.sim.client import Client
 from tests.sim.subscribing import subscribe
 from tests.sim.world import World
 
-from headway.core.consumer.request.options import SubscribeRequest
-from headway.core.policy.rules.policy import Policy
+from headway.core.consumer.request import SubscribeRequest
+from headway.core.policy.rules.rule import Policy
 from headway.wire.mqtt.dialect import MqttDialect
 
 TRAVELS = Manner("travels")

@@ -6,7 +6,7 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
-from headway.core.policy.rules.policy import Policy, parse_policy
+from headway.core.policy.rules.rule import Policy, parse_policy
 
 TOPICS = ("a", "a/b", "a/c", "b/x/1", "b/x/2", "b/y/1", "b/y/2", "c/d", "c/d/e")
 FILTERS = ("#", "a/#", "a/+", "a/b", "b/x/+", "b/x/1", "b/+/1", "+/x/#", "b/#", "c/d", "c/#", "+/d")

@@ -15,9 +15,9 @@ from tests.sim.model import SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.request.connect_request import NO_WILL, ConnectRequest, Will
+from headway.core.consumer.request import NO_WILL, ConnectRequest, Will
 from headway.core.consumer.session import Session
-from headway.core.log.durable.held_back import HeldBack
+from headway.core.log.durable import HeldBack
 from headway.core.message.record import Properties, Record, Run
 from headway.core.message.topics import matches
 from headway.wire.mqtt.decoder import MqttDecoder
@@ -221,7 +221,7 @@ class Client:
 
     @property
     def _holds_back(self) -> bool:
-        """There is a journal that has to have its exactly-once deliveries before they are sent (exactly_once.py)."""
+        """There is a journal that has to have its exactly-once deliveries before they are sent (frames.py)."""
         return self.session is not None and self.session.durable
 
     def _whose(self, stream: Stream, frame: Frame, item: Publish) -> SubModel:

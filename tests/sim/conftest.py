@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.delivery import fanout, offer
-from headway.core.delivery.rendering import batch
-from headway.core.governance.memory import pressure
+from headway.core.delivery import fanout
+from headway.core.delivery import fanout as offer
+from headway.core.delivery import rendering as batch
+from headway.core.governance import memory as pressure
 from headway.core.log.lanes import cursor, lane
 from headway.core.queue import dispatch
-from headway.core.queue.picking import groups, picker, picking, reserved
-from headway.core.routing.registry import overdue
+from headway.core.queue.picking import groups, picker, picking
+from headway.core.queue.picking import groups as reserved
+from headway.core.routing import registry as overdue
 
 
 @pytest.fixture(autouse=True)

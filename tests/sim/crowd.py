@@ -12,12 +12,12 @@ from tests.sim.world import World
 
 from headway.core.base.errors import Reason
 from headway.core.consumer import Session, Subscription
-from headway.core.governance.memory import pressure
+from headway.core.governance import memory as pressure
 from headway.core.log.lanes import lane
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import GRACE_S
-from headway.core.policy.rules.policy import Policy
-from headway.core.policy.verdicts.verdict import Verdict
+from headway.core.policy.rules.rule import Policy
+from headway.core.policy.verdicts import Verdict
 
 CHUNK_BYTES = 2000
 GREEDY = Manner("greedy", reads=0.0)

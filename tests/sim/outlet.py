@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from headway.core.consumer.connection.outlet import Outlet, PeerState
-from headway.core.log.lanes.spill_handle import SpillHandle
+from headway.core.log.lanes.chunk import SpillHandle
 
 
 class PretendedOutlet(Outlet):

@@ -14,13 +14,12 @@ from tests.sim.client import Client
 from tests.sim.model import Expectation
 from tests.sim.world import World
 
+from headway.core import receipts as table
 from headway.core.base.errors import Reason
-from headway.core.consumer.request.connect_request import NO_WILL
-from headway.core.message.receipt_request import ReceiptRequest
-from headway.core.message.record import Run
-from headway.core.receipts import receipts as table
-from headway.core.receipts.receipt import Receipt
-from headway.core.routing.matching.parts import part_of
+from headway.core.consumer.request import NO_WILL
+from headway.core.message.record import ReceiptRequest, Run
+from headway.core.receipts import Receipt
+from headway.core.routing.matching.router import part_of
 
 NEVER_S = 1e9
 FATES = ("got", "conflated", "discarded", "dead_lettered", "lost", "waiting")

@@ -8,10 +8,8 @@ from tests.sim.model import SubModel
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.subscription import Subscription
-from headway.core.telemetry.accounts import Account, account
-from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver
-from headway.core.telemetry.recorder import Recorder, RowBatch, TextColumn
-from headway.core.telemetry.tables import TABLES
+from headway.core.telemetry.observer import ROWS_PER_TICK, LakeObserver, Recorder, RowBatch, TextColumn
+from headway.core.telemetry.stats import TABLES, Account, account
 
 if TYPE_CHECKING:
     from tests.sim.world import World

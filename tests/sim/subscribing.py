@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.sim.chance import FILTERS, KEYS, SELECTOR, TOPICS
 from tests.sim.model import GroupModel, SubModel
 
-from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.request import SubscribeRequest, SubscriptionOptions
 from headway.core.message.topics import matches, parse_shared_filter
 from headway.wire.mqtt.dialect import MqttDialect
 

@@ -14,25 +14,19 @@ from itertools import pairwise
 from tests.sim.in_rows import unacknowledged
 
 from headway.core.broker import Broker
-from headway.core.clients.durability.durable_objects import DurableQueueTerms, SubscriptionTerms
-from headway.core.log.durable.ledger import MAIN, DurablePosition, Ledger
-from headway.core.log.durable.out_of_order import OutOfOrderProgress
+from headway.core.clients.durability import DurableQueueTerms, SubscriptionTerms
+from headway.core.log.durable import MAIN, DurablePosition, Ledger, OutOfOrderProgress
 from headway.core.log.lanes.chunk import Chunk
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import Dialect
-from headway.core.policy.flap import FlapControl
-from headway.core.policy.rules.policy import Policy
-from headway.core.routing.registry import recorded_topics
-from headway.core.routing.registry.registry import Limits
-from headway.server.journal.compaction.needs import Needs
-from headway.server.journal.compaction.retained import RETAINED, RetainedLog
-from headway.server.journal.compaction.snapshot import Snapshot
-from headway.server.journal.compaction.unneeded import SequenceRange, UnneededRanges
-from headway.server.journal.entries.chunk_cache import ChunkCache
-from headway.server.journal.entries.entry_codec import encode_metadata, encode_positions, encode_run
-from headway.server.journal.recovery.replay import restore, restore_retained
-from headway.server.journal.recovery.set_aside import SetAside
+from headway.core.policy.evaluation import FlapControl
+from headway.core.policy.rules.rule import Policy
+from headway.core.routing import registry as recorded_topics
+from headway.core.routing.registry import Limits
+from headway.server.journal.compaction import RETAINED, Needs, RetainedLog, SequenceRange, Snapshot, UnneededRanges
+from headway.server.journal.entries import ChunkCache, encode_metadata, encode_positions, encode_run
+from headway.server.journal.recovery import SetAside, restore, restore_retained
 from headway.store.journal.segments.batch import Entry, StoredEntry
 
 WALL_OFFSET_S = 1e9

@@ -18,9 +18,9 @@ from tests.sim.world import World
 
 from headway.core.broker import Broker
 from headway.core.consumer.effects import Effect, Spill
-from headway.core.consumer.request.options import QueueTerms
+from headway.core.consumer.request import QueueTerms
 from headway.core.message.record import Durability, Run
-from headway.server.journal.entries import entry_codec
+from headway.server.journal import entries as entry_codec
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import PubRel
 from headway.wire.mqtt.replies import Replies

@@ -16,20 +16,17 @@ from tests.sim.tape import Tape, assert_the_same, slices_of
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.broker import Broker
-from headway.core.clients.durability.folding import Folding
+from headway.core.clients.durability import Folding
 from headway.core.clients.restoring import Restoring
 from headway.core.consumer.channel import Channel
-from headway.core.consumer.credit.window import NO_LIMIT
+from headway.core.consumer.credit import NO_LIMIT
 from headway.core.consumer.effects import Cancelled
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import QueueTerms, SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.request import ConnectRequest, QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import Session
-from headway.core.log.durable.entries import MetadataChange
-from headway.core.log.durable.ledger import Ledger
+from headway.core.log.durable import Ledger, MetadataChange
 from headway.core.log.lanes.pool import Pool
-from headway.core.routing.matching.bindings import Binding, Destination
-from headway.core.routing.matching.exchange import Exchange
-from headway.core.routing.registry.registry import Limits
+from headway.core.routing.matching.bindings import Binding, Destination, Exchange
+from headway.core.routing.registry import Limits
 from headway.wire.mqtt.dialect import MqttDialect
 
 CLIENTS, QUEUES, EXCHANGES, TOPICS = ["ann", "bob", "cy"], ["q1", "q2", "q3"], ["e1", "e2"], ["a.b", "a.c", "d"]

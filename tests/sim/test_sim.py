@@ -21,11 +21,11 @@ from tests.sim.seeds import (
 from tests.sim.world import World
 
 from headway.core.consumer import Session
-from headway.core.delivery.rendering import rendering as delivery
-from headway.core.governance.moves import moves
+from headway.core.delivery import rendering as delivery
+from headway.core.governance import moves
 from headway.core.message.record import Durability, Run
+from headway.core.routing import publishing as appending
 from headway.core.routing.matching import router
-from headway.core.routing.publishing import appending
 
 SEEDS = (2, 8, 10, 12, 26, 29, 34, 36, 38, 40)
 """Of the first forty: in these everything happens that happens in any."""

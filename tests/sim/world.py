@@ -23,18 +23,18 @@ from headway.core.consumer.connection.outlet import Outlet
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.session import Session
-from headway.core.delivery import fanout, offer
-from headway.core.delivery.rendering import batch
-from headway.core.governance.memory import pressure
+from headway.core.delivery import fanout
+from headway.core.delivery import fanout as offer
+from headway.core.delivery import rendering as batch
+from headway.core.governance import memory as pressure
 from headway.core.log.lanes import cursor, lane
 from headway.core.log.lanes.pool import Pool
-from headway.core.log.states.state import StateTerms
+from headway.core.log.states import StateTerms
 from headway.core.message.record import Run
 from headway.core.message.topics import matches
-from headway.core.policy.rules.policy import Policy
-from headway.core.policy.verdicts.decision import DecisionKind
-from headway.core.policy.verdicts.verdict import Verdict
-from headway.core.routing.registry.registry import Limits
+from headway.core.policy.rules.rule import Policy
+from headway.core.policy.verdicts import DecisionKind, Verdict
+from headway.core.routing.registry import Limits
 
 SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 

@@ -37,14 +37,13 @@ from tests.wire import openwire_frames as jms
 
 from headway.core.message.record import Properties
 from headway.wire.amqp.primitives import write_long, write_short, write_table
-from headway.wire.amqp1 import writing
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.performatives import Attach, Begin, Detach, Flow, Open, Source, Target
 from headway.wire.amqp1.replies import frame as amqp1_frame
 from headway.wire.amqp1.replies import write as amqp1
-from headway.wire.mqtt.packets import Connect, TopicRequest, WillMessage
+from headway.wire.mqtt.packets import Connect, TopicRequest, WillMessage, encode_connect
 from headway.wire.mqtt.primitives import write_frame
 from headway.wire.mqtt.properties import Fields, write_properties, write_user
-from headway.wire.mqtt.requests import encode_connect
 
 CONFIG = """
 [listeners.stomp]

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headway.core.telemetry.recorder import Recorder
-from headway.core.telemetry.tables import TABLES, VERSION
+from headway.core.telemetry.observer import Recorder
+from headway.core.telemetry.stats import TABLES, VERSION
 from headway.store import lake as lake_module
 from headway.store.lake import LEFT_OVER_S, PARTIAL, Lake, new_run
-from headway.store.schema import TABLE_KEY, VERSION_KEY, arrow_schema
+from headway.store.rows import TABLE_KEY, VERSION_KEY, arrow_schema
 
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 GB = 1_000_000_000

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headway.server.streams import publication
+from headway.server.streams import writers as publication
 from headway.store import rows
 from headway.store.rows import INFLATED_BYTES_MAX, ROWS, BadRows, check, runs
 

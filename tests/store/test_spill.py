@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.store.slots import Slot
-from headway.store.spill import FILE_BYTES, SMALL_BYTES, SpilledChunk, SpillStore
+from headway.store.spill import FILE_BYTES, SMALL_BYTES, Slot, SpilledChunk, SpillStore
 
 LARGE = bytes(SMALL_BYTES)
 """Enough for a file of its lane's own."""

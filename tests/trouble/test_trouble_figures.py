@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from headway.trouble.figures.delays import Delays
-from headway.trouble.figures.stamp import Stamp, read_stamp, write_stamp
-from headway.trouble.figures.tally import Tally
+from headway.trouble.figures import Delays, Stamp, Tally, read_stamp, write_stamp
 from headway.trouble.verdict import judge
-from headway.trouble.wires.amqp import AmqpDialogue
-from headway.trouble.wires.mqtt import MqttDialogue
+from headway.trouble.wires import AmqpDialogue, MqttDialogue
 
 RUN = 7
 

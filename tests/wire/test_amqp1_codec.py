@@ -11,10 +11,10 @@ from proton import Data, Described, Message, int32, symbol, timestamp, ubyte, ul
 
 from headway.core.base import ProtocolError
 from headway.core.message.record import TOPICS, Gap, Properties, Record, Run
-from headway.wire.amqp1 import scan, values, writing
+from headway.wire.amqp1 import scan, values
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.decoder import TRANSFER_WORK, Amqp1Decoder
-from headway.wire.amqp1.dialect import Amqp1Dialect, parts_of
-from headway.wire.amqp1.envelope import FEW, IDS, Amqp1Envelope
+from headway.wire.amqp1.envelope import FEW, IDS, Amqp1Dialect, Amqp1Envelope, parts_of
 from headway.wire.amqp1.items import Item, Layer, Lost, Opening, Transfers
 from headway.wire.amqp1.performatives import Source, build
 from headway.wire.amqp1.properties import read_content

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from pamqp import body, commands, frame, header
 
-from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.codes import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, OFFERED, ReplyCode
 from headway.wire.amqp.decoder import AmqpDecoder
-from headway.wire.amqp.items import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
-from headway.wire.amqp.versions import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, OFFERED
+from headway.wire.amqp.scan import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 
 MESSAGE_MAX = 10_000
 BODY_MAX = 1000

@@ -7,8 +7,8 @@ from pamqp import encode
 
 from headway.core.base.errors import ProtocolError
 from headway.wire.amqp.codes import ReplyCode
-from headway.wire.amqp.login import MECHANISMS, read_login
-from headway.wire.sasl import Login
+from headway.wire.amqp.replies import MECHANISMS, read_login
+from headway.wire.common import Login
 
 TABLE = encode.field_table({"LOGIN": "guest", "PASSWORD": "secret"})[4:]
 

@@ -12,9 +12,8 @@ from tests.wire.test_amqp_envelope import content_of, frames_of
 from headway import __version__
 from headway.core.base.errors import Refused
 from headway.wire.amqp import replies
-from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.codes import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, ReplyCode, Version
 from headway.wire.amqp.dialect import AmqpDialect
-from headway.wire.amqp.versions import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, Version
 
 VERSIONS = [AMQP_0_9_1, AMQP_0_9, AMQP_0_8]
 

@@ -10,7 +10,7 @@ from pamqp import commands, header
 from tests.wire.test_amqp_decoder import message, method, raw
 
 from headway.wire.amqp.scan import ACK_FRAME_BYTES, extend_run, find_whole
-from headway.wire.columns import COLUMNS_MAX, FEW, PIECES_MAX, equal_pairs, equal_pieces, same_frames
+from headway.wire.dialect import COLUMNS_MAX, FEW, PIECES_MAX, equal_pairs, equal_pieces, same_frames
 
 LIMIT = 4096
 PUBLISH_BYTES = len(method(commands.Basic.Publish(exchange="amq.topic", routing_key="a.b")))

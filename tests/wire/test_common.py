@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.message import NO_PROPERTIES, Properties, Record
-from headway.wire.amqp.kept.common import MS_LARGEST
+from headway.wire.amqp.kept import MS_LARGEST
 from headway.wire.codecs import queue_form
 from headway.wire.common import NO_COMMON, Address, CommonProperties, address_of, run_to
 

@@ -11,10 +11,14 @@ from tests.wire.mqtt_table import raw
 
 from headway.core.base.errors import ProtocolError
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.packets import Connect, DisconnectPacket, PingReq, PubAck, Subscribe, TopicRequest, Unsubscribe
-from headway.wire.mqtt.primitives import MqttReader, write_varint
-from headway.wire.mqtt.properties import Fields, read_properties, read_user, write_user
-from headway.wire.mqtt.requests import (
+from headway.wire.mqtt.packets import (
+    Connect,
+    DisconnectPacket,
+    PingReq,
+    PubAck,
+    Subscribe,
+    TopicRequest,
+    Unsubscribe,
     encode_ack,
     encode_connect,
     encode_disconnect,
@@ -22,6 +26,8 @@ from headway.wire.mqtt.requests import (
     encode_subscribe,
     encode_unsubscribe,
 )
+from headway.wire.mqtt.primitives import MqttReader, write_varint
+from headway.wire.mqtt.properties import Fields, read_properties, read_user, write_user
 
 USER = (("k", "v"),)
 LOGIN = Connect(5, "me", True, 60, username="u", password=b"p", receive_max=64)

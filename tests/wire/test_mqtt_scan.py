@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.wire.columns import COLUMNS_MAX, FEW, PIECES_MAX, pieces_work
+from headway.wire.dialect import COLUMNS_MAX, FEW, PIECES_MAX, pieces_work
 from headway.wire.mqtt.primitives import write_frame, write_text
 from headway.wire.mqtt.scan import extend_run, read_length
 

@@ -21,7 +21,7 @@ from tests.wire.openwire_frames import (
 
 from headway.core.message import NO_PROPERTIES, EncodedRun, Run
 from headway.wire.codecs import queue_form
-from headway.wire.numbered import Numbered
+from headway.wire.dialect import Numbered
 from headway.wire.openwire.alike import Acks, Series
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.decoder import Item, OpenWireDecoder, Request, Sent

@@ -11,8 +11,7 @@ from headway.wire.openwire.codes import Form
 from headway.wire.openwire.dialect import OpenWireDialect
 from headway.wire.openwire.envelope import OpenWireEnvelope
 from headway.wire.openwire.maps import TYPES, read_headers, write_headers
-from headway.wire.openwire.marshalling import ConsumerId, write_cached, write_number
-from headway.wire.openwire.primitives import read_utf, utf
+from headway.wire.openwire.marshalling import ConsumerId, read_utf, utf, write_cached, write_number
 
 COMMON = CommonProperties(
     content_type="text/plain", correlation_id="c", reply_to=Address("a/b", is_topic=True), message_id="ID:x:1:2:3",

@@ -16,9 +16,7 @@ from headway.wire.stomp.decoder import (
     UNEVEN_MAX,
     StompDecoder,
 )
-from headway.wire.stomp.faults import StompFault
-from headway.wire.stomp.items import Acks, Connect, Frame, Item, Sent
-from headway.wire.stomp.versions import V1_0, V1_1, V1_2, Version
+from headway.wire.stomp.versions import V1_0, V1_1, V1_2, Acks, Connect, Frame, Item, Sent, StompFault, Version
 
 MOST = 1_000_000
 ACCEPT = {V1_0: b"", V1_1: b"accept-version:1.0,1.1\n", V1_2: b"accept-version:1.2,1.1\n"}

@@ -9,8 +9,7 @@ import pytest
 from headway.core.message import EncodedRun, Properties, Run
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, CommonProperties
-from headway.wire.stomp.envelope import StompEnvelope
-from headway.wire.stomp.message import common_of
+from headway.wire.stomp.envelope import StompEnvelope, common_of
 from headway.wire.stomp.versions import V1_0, V1_1, V1_2, Version, unescaped
 
 QUEUES = queue_form()

@@ -12,7 +12,7 @@ ASCII = {"·": "-", "–": "-", "█": "#", "░": ".", "▼": "v", "▲": "^", 
 def main() -> None:
     """Runs the console script. Commands import Spark, the offline tools and the server when they are run."""
     from headway.cli.app import app
-    from headway.cli.shell.completion import answer_shells
+    from headway.cli.shell import answer_shells
 
     codecs.register_error("headway", _shown_in_ascii)
     for stream in (sys.stdout, sys.stderr):

@@ -17,7 +17,7 @@ COMMANDS = {
     "import": Outline("headway.cli.imports:import_config", "Read the configuration of another system."),
     "passwd": Outline("headway.cli.passwd:passwd", "Make a user's line for [auth.users]."),
     "certs": Outline("headway.cli.certs:certs", "Make certificates for trying out TLS."),
-    "top": Outline("headway.cli.top.command:top", "Consumers by lag, live."),
+    "top": Outline("headway.cli.top:top", "Consumers by lag, live."),
     "why": Outline("headway.cli.why:why", "What was decided about a client, and why."),
     "verdicts": Outline("headway.cli.verdicts:verdicts", "What was decided lately: last night's verdicts."),
     "consumer": Outline("headway.cli.consumer:consumer", "Skip, conflate, kick one consumer, or be patient with it."),
@@ -27,9 +27,9 @@ COMMANDS = {
     "pipeline": Outline("headway.cli.pipeline.command:pipeline", "What telemetry says of slow consumers; views."),
     "lab": Outline("headway.cli.lab:lab", "What other policies would have done with recorded traffic."),
     "trouble": Outline("headway.cli.trouble.command:trouble", "Slow consumers made to order, for any broker."),
-    "completion": Outline("headway.cli.shell.completion:completion", "Completion for bash, zsh or fish."),
-    "man": Outline("headway.cli.shell.man:man", "The man page."),
-    "demo": Outline("headway.cli.shell.absent:demo", "", hidden=True),
+    "completion": Outline("headway.cli.shell:completion", "Completion for bash, zsh or fish."),
+    "man": Outline("headway.cli.shell:man", "The man page."),
+    "demo": Outline("headway.cli.shell:demo", "", hidden=True),
 }
 
 

@@ -10,7 +10,7 @@ import typer
 from headway.cli.errors import plainly, say
 from headway.core.base import ConfigError
 from headway.server.config import PASSWORD_BYTES_MAX, hash_password, new_token
-from headway.store.toml_text import toml_key
+from headway.store.toml import toml_key
 
 
 @plainly

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headway.client.changes import AsOf, Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
     from headway.client.follower import ViewError
-    from headway.client.thread_view import ThreadView
-    from headway.client.view import View
+    from headway.client.view import ThreadView, View
 
 __all__ = [
     "AsOf", "Change", "Current", "Delete", "Entry", "Gap", "Key", "OutOfFocus", "Put", "Stale", "ThreadView",

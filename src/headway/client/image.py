@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
-from headway.client.entries import Entries
+from headway.client.changes import Change, Current, Delete, Entries, Entry, Gap, Key, OutOfFocus, Put, Stale
 from headway.core.message import BadPatch, merged
 
 CONFLATED = "conflated"

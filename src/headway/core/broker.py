@@ -251,7 +251,7 @@ class Broker:
         self._turn.flush(now)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
-        """Ends a turn, runs timers, the governor's sweep and relief; see turn.py."""
+        """Ends a turn, runs timers, the governor's sweep and relief; see governor.py."""
         self._turn.tick(now, late_s)
 
     @property
@@ -262,7 +262,7 @@ class Broker:
     # -- pressure ---------------------------------------------------------------------------------------------------
 
     def relieve(self, now: float) -> None:
-        """Makes room in pools that are over their limits; see pressure.py."""
+        """Makes room in pools that are over their limits; see memory.py."""
         self.governor.relief.relieve(now)
 
     def went_to_disk(self, now: float) -> None:

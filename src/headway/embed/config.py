@@ -8,7 +8,7 @@ from typing import Any
 
 from headway.core.base import ConfigError
 from headway.server.config import Settings, load_settings, parse_settings
-from headway.store.toml_text import toml_key, value
+from headway.store.toml import toml_key, value
 
 Config = str | Path | Mapping[str, Any] | None
 _VALUES = (str, bool, int, float, Path)

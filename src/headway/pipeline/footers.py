@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from headway.core.base import ConfigError
 from headway.core.telemetry import CONSUMER_SAMPLES, TABLES, VERSION
 from headway.pipeline.progress import progress
-from headway.store.schema import TABLE_KEY, VERSION_KEY
+from headway.store.rows import TABLE_KEY, VERSION_KEY
 
 THREADS = 8
 NOT_FOR_SPARK = ":*?[]{}\\"

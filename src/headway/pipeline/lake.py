@@ -1,4 +1,4 @@
-"""The telemetry lake as Spark sees it: tables by name, with the columns that core/telemetry/tables.py says they have.
+"""The telemetry lake as Spark sees it: tables by name, with the columns that core/telemetry/stats.py says they have.
 
 Rules:
 - The broker may delete the oldest files at any time: a file that is gone when its turn comes holds no rows.
@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, StructType
 
 from headway.core.telemetry import TABLES
-from headway.store.schema import arrow_schema
+from headway.store.rows import arrow_schema
 
 READ = {"ignoreMissingFiles": "true", "pathGlobFilter": "*.parquet"}
 

@@ -3,7 +3,7 @@
 Theory of operation. A worker thread reads and checks the file, so the loop does not wait for it. What is asked for
 meanwhile is one more reading afterwards, however often it was asked. Then each section that has changed is put in force
 at once, and one that has not costs nothing. What changes for every client or consumer is done over the turns to come
-(``core/routing/registry/session_round.py``).
+(``core/routing/registry.py``).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from headway.core.telemetry import TABLES, ColumnData, RowBatch, TextColumn
 from headway.store.atomic_write import atomic_write
-from headway.store.schema import arrow_schema
+from headway.store.rows import arrow_schema
 
 PARTIAL = "_partial"
 LEFT_OVER_S = 3600.0

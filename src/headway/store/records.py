@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headway.core.message import Properties, Run
-from headway.wire.columns import equal_pieces
+from headway.wire.dialect import equal_pieces
 
 PROPERTIES = pa.struct(
     [

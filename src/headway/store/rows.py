@@ -15,16 +15,22 @@ release, or damaged on disk.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import groupby, pairwise
 from struct import Struct
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headway.core.message import MAX_TOPIC_BYTES, NO_PROPERTIES, BadTopic, Properties, Run, validate_topic
+from headway.core.telemetry import TABLES, VERSION, Kind
 from headway.store.records import PROPERTIES
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
 
 KEY = "key"
 """The user property that the column ``key`` becomes."""
@@ -326,3 +332,65 @@ def _properties(said: _RowHead) -> tuple[Properties, int, bool]:
         return (Properties(user=user) if user else NO_PROPERTIES), QOS, False
     made = Properties(None, told["content_type"], told["response_topic"], told["correlation_data"], user)
     return made, QOS if told["qos"] is None else told["qos"], bool(told["retain"])
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+#
+# The lake's tables as Arrow schemas, with the metadata of a file's footer.
+
+
+TABLE_KEY, VERSION_KEY = b"headway.table", b"headway.schema"
+"""In the schema's metadata, and so in each file's footer: the table's name and ``VERSION``."""
+
+_TYPES: dict[Kind, pa.DataType] = {
+    "time": pa.timestamp("us", tz="UTC"),
+    "text": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "flag": pa.bool_(),
+}
+
+
+@cache
+def arrow_schema(table: str) -> pa.Schema:
+    """Returns the schema of one table's files. No column is nullable."""
+    fields = [pa.field(column.name, _TYPES[column.kind], nullable=False) for column in TABLES[table].columns]
+    return pa.schema(fields, {TABLE_KEY: table.encode(), VERSION_KEY: str(VERSION).encode()})
+
+
+# -- selected ----------------------------------------------------------------------------------------------------------
+#
+# Rows of a selection as an Arrow stream. A column has the type that all its values have: bool, int64, double (numbers
+# that are not all whole) or string; if they have none in common, they are texts in JSON.
+#
+# This is for a worker thread.
+
+
+INTEGER_MAX = 2**63
+
+_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(dict[str, object]).decode
+
+
+def rows_stream(names: Sequence[str], lines: Sequence[bytes], metadata: Mapping[str, str]) -> bytes:
+    """Returns a whole Arrow IPC stream with these rows, each a JSON object."""
+    rows = [_decode(line) for line in lines]
+    columns = [_column([row[name] for row in rows]) for name in names]
+    schema = pa.schema([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)], metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        if rows:
+            stream.write_batch(pa.record_batch(columns, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def _column(values: list[object]) -> pa.Array:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int} and all(value is None or -INTEGER_MAX <= value < INTEGER_MAX for value in values):  # type: ignore[operator]
+        return pa.array(values, pa.int64())
+    if kinds and kinds <= {int, float}:
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())  # type: ignore[arg-type]
+    if kinds == {bool}:
+        return pa.array(values, pa.bool_())
+    if kinds <= {str}:
+        return pa.array(values, pa.string())
+    return pa.array([None if value is None else _encode(value).decode() for value in values], pa.string())

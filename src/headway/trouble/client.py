@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from headway.trouble.figures.tally import Tally
+from headway.trouble.figures import Tally
 from headway.trouble.line import READ_BYTES, Gone, Line
 from headway.trouble.opening import ANSWER_S, open_line
 from headway.trouble.stage import Stage
-from headway.trouble.wires.dialogue import Dialogue
+from headway.trouble.wires import Dialogue
 
 LOOK_S = 0.025
 ANSWER_BYTES = 256

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headway.trouble.client import Client
-from headway.trouble.figures.delays import Delays
+from headway.trouble.figures import Delays
 from headway.trouble.kinds import KINDS
 from headway.trouble.publisher import Publisher, Span
 from headway.trouble.run import Outcome

@@ -7,7 +7,7 @@ import socket
 
 from headway.trouble.line import Line
 from headway.trouble.place import Place
-from headway.trouble.wires.websocket import WebSocketLine, shake_hands
+from headway.trouble.wires import WebSocketLine, shake_hands
 
 ANSWER_S = 10.0
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from headway.trouble.client import Client
-from headway.trouble.figures.stamp import Stamp, write_stamp
+from headway.trouble.figures import Stamp, write_stamp
 
 TICK_S = 0.005
 MADE_UP_S = 0.5

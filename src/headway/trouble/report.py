@@ -12,7 +12,7 @@ from rich.text import Text
 from headway.console import many, printable
 from headway.core.base import format_count, format_duration
 from headway.trouble.verdict import millis
-from headway.trouble.wires.dialogue import WINDOW
+from headway.trouble.wires import WINDOW
 
 STYLES = {True: "bold red", False: "bold green", None: "bold yellow"}
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headway.core.base import ConfigError
 from headway.trouble.client import Client
-from headway.trouble.figures.lateness import Lateness
+from headway.trouble.figures import Lateness
 from headway.trouble.kinds import KINDS, Script
 from headway.trouble.line import Gone
 from headway.trouble.plan import KEEP_ALIVE_S

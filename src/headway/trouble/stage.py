@@ -6,9 +6,7 @@ from random import Random
 
 from headway.trouble.place import Place
 from headway.trouble.plan import Plan
-from headway.trouble.wires.amqp import AmqpDialogue
-from headway.trouble.wires.dialogue import Dialogue
-from headway.trouble.wires.mqtt import MqttDialogue
+from headway.trouble.wires import AmqpDialogue, Dialogue, MqttDialogue
 
 
 class Stage:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from headway.core.message import Dialect, Properties
 from headway.wire.common import CommonProperties
-from headway.wire.numbered import Numbering
+from headway.wire.dialect import Numbering
 
 
 class QueueForm(NamedTuple):

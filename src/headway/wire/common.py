@@ -13,14 +13,18 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from headway.core.base import ProtocolError
 from headway.core.message import TOPICS, Record, Run, routing_key_of, topic_of
+
+# -- common ------------------------------------------------------------------------------------------------------------
 
 
 class Address(NamedTuple):
@@ -94,3 +98,142 @@ def run_to(address: Address, data: bytes, ends: Sequence[int], bodies: Sequence[
     if address.is_topic:
         return Run(address.name, data, ends, bodies)
     return Run(topic_of(address.name), data, ends, bodies, exchange="")
+
+
+# -- partial -----------------------------------------------------------------------------------------------------------
+#
+# Partial input, for every codec: keeps the start of an incomplete frame, and reads the fields of complete frames.
+
+
+class Tail:
+    """The received part of a frame. It is not parsed again until the frame can be complete."""
+
+    __slots__ = ("data", "need_bytes")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.need_bytes = 0
+        """Least size of the complete frame."""
+
+    @property
+    def missing_bytes(self) -> int:
+        return max(0, self.need_bytes - len(self.data)) if self.data else 0
+
+    def join(self, data: bytes | bytearray | memoryview) -> bytes | None:
+        """Joins the kept part and the new bytes; None: the frame is still incomplete, and the bytes are kept."""
+        if self.data:
+            if len(self.data) + len(data) < self.need_bytes:
+                self.data += data
+                return None
+            return b"".join((self.data, data))
+        return data if type(data) is bytes else bytes(data)
+
+    def keep(self, data: bytes, start: int) -> None:
+        """Keeps only the bytes from ``start`` on."""
+        self.data = bytearray(data[start:])
+
+
+class BytesReader(ABC):
+    """Reads the fields of one frame in order; a field that goes beyond ``end`` is ``malformed``."""
+
+    __slots__ = ("data", "end", "pos")
+
+    def __init__(self, data: bytes, pos: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.pos = pos
+        self.end = len(data) if end is None else end
+
+    @staticmethod
+    @abstractmethod
+    def malformed(text: str) -> ProtocolError:
+        """Returns the protocol's error for bytes that do not parse."""
+
+    def take(self, size: int, what: str) -> int:
+        """Skips ``size`` bytes and returns their start."""
+        at = self.pos
+        if at + size > self.end:
+            raise self.malformed(f"ends within its {what}")
+        self.pos = at + size
+        return at
+
+    def u8(self, what: str) -> int:
+        return self.data[self.take(1, what)]
+
+    def u16(self, what: str) -> int:
+        at = self.take(2, what)
+        return self.data[at] << 8 | self.data[at + 1]
+
+
+# -- remembered --------------------------------------------------------------------------------------------------------
+#
+# Remembered: what was read lately of one client, so that the same is read once. It has a limit in bytes, and its owner
+# counts them to the client's tab.
+
+
+BYTES_MAX = 32 * 1024
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Remembered(Generic[Key, Value]):
+    __slots__ = ("_bytes_max", "_known", "bytes", "get")
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._known: dict[Key, Value] = {}
+        self.bytes = 0
+        self.get = self._known.get
+
+    def keep(self, key: Key, value: Value, size: int) -> None:
+        """Remembers this; ``size``: the bytes that both take up, about. What is large is not remembered, and when there
+        is too much, all else is forgotten."""
+        if size > self._bytes_max // 4:
+            return
+        if self.bytes + size > self._bytes_max:
+            self.clear()
+        self._known[key] = value
+        self.bytes += size
+
+    def clear(self) -> None:
+        self._known.clear()
+        self.bytes = 0
+
+
+# -- sasl --------------------------------------------------------------------------------------------------------------
+#
+# SASL: mechanisms of a client's login, and the response of PLAIN.
+
+
+PLAIN, ANONYMOUS = "PLAIN", "ANONYMOUS"
+EXTERNAL = "EXTERNAL"
+"""Offered to clients whose certificate says who they are."""
+
+
+class Login(NamedTuple):
+    user: str
+    password: bytes
+
+
+def read_plain(raw: bytes, malformed: Callable[[str], ProtocolError]) -> Login:
+    """Reads PLAIN (RFC 4616): authorization identity, which is ignored, user and password, separated by NUL.
+    ``malformed`` makes the protocol's error for bytes that do not parse."""
+    parts = raw.split(b"\0", 2)
+    if len(parts) != 3:
+        raise malformed("has no user and password in its response")
+    try:
+        return Login(parts[1].decode(), parts[2])
+    except UnicodeDecodeError:
+        raise malformed("has a user's name that is not UTF-8") from None
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+#
+# The first bytes of a connection, by which a codec knows its protocol (``Codec.opens``).
+
+
+def begins(data: bytes, *words: bytes) -> bool | None:
+    """Returns whether the bytes begin with one of the words; None: there are too few to tell."""
+    if data.startswith(words):
+        return True
+    return None if any(word.startswith(data) for word in words) else False

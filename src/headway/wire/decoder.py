@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from headway.core.base import ProtocolError
-from headway.wire.partial import Tail
+from headway.wire.common import Tail
 
 ALL = 1 << 62
 """More items than any input can have."""

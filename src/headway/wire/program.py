@@ -20,8 +20,8 @@ import msgspec
 from headway.core.message import NO_PROPERTIES, TOLD_KEY, EncodedRun, Properties, Run, compile_key
 from headway.core.message import Gap as SkippedRecords
 from headway.core.message import Record as Published
+from headway.wire.common import Remembered
 from headway.wire.dialect import PlainDialect, event_of, mark_of
-from headway.wire.remembered import Remembered
 
 _FRAME = Struct(">IBQHI")
 _SIZE = Struct(">I")

@@ -15,12 +15,13 @@ from tests.sim.seeds import (
     steps_of_the_day,
 )
 
-from headway.core.delivery.rendering import batch
-from headway.core.forms.shape import Deltas
-from headway.core.live import head, live_query
-from headway.core.log.states import focus, state
-from headway.core.log.states.state import StatePass
-from headway.core.log.states.state_pass import everything
+from headway.core.delivery import rendering as batch
+from headway.core.forms import Deltas
+from headway.core.live import live_query
+from headway.core.live import live_query as head
+from headway.core.log import states as focus
+from headway.core.log import states as state
+from headway.core.log.states import StatePass, everything
 
 
 @pytest.fixture(autouse=True)

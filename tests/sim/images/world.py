@@ -23,12 +23,13 @@ from tests.sim.model import matches
 
 from headway.core.base.errors import Refused
 from headway.core.consumer.subscription import Subscription
-from headway.core.delivery.rendering import batch
-from headway.core.live import head, live_query
+from headway.core.delivery import rendering as batch
+from headway.core.live import live_query
+from headway.core.live import live_query as head
 from headway.core.log import Tab
-from headway.core.log.states import focus, state
-from headway.core.log.states.state import StatePass
-from headway.core.log.states.state_reading import StateReading
+from headway.core.log import states as focus
+from headway.core.log import states as state
+from headway.core.log.states import StatePass, StateReading
 from headway.core.message.record import Properties
 
 STEPS = 110

@@ -15,7 +15,7 @@ from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
 from headway.server.config.reading import parse_settings
 from headway.server.connections.connection import Connection
-from headway.server.journal.recovery.opening import start
+from headway.server.journal.recovery import start
 from headway.server.mqtt.peer import MqttPeer
 
 LISTENER = """

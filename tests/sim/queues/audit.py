@@ -12,12 +12,12 @@ from tests.sim.in_rows import in_flight
 from tests.sim.queues.model import PRESSURE, QueueModel, State
 
 from headway.core.base.errors import Reason
+from headway.core.consumer.channel import Life
 from headway.core.consumer.feed import Feed
-from headway.core.consumer.life import Life
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
-from headway.core.policy.rules.action import COUNTED
+from headway.core.policy.rules.rule import COUNTED
 from headway.core.queue.places import Key
 from headway.core.queue.queue import queue_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from headway.core.consumer.request.options import QueueTerms
-from headway.core.policy.rules.policy import Policy, parse_policy
+from headway.core.consumer.request import QueueTerms
+from headway.core.policy.rules.rule import Policy, parse_policy
 
 QUEUES = tuple(f"q{number}" for number in range(5))
 DEAD = "the dead"

@@ -13,9 +13,8 @@ from tests.sim.queues.party import Party
 from tests.sim.queues.wiring import Hub, Tie
 
 from headway.core.base.errors import Refused
-from headway.core.consumer.request.options import QueueTerms
-from headway.core.routing.matching.bindings import Binding, Destination
-from headway.core.routing.matching.exchange import Exchange
+from headway.core.consumer.request import QueueTerms
+from headway.core.routing.matching.bindings import Binding, Destination, Exchange
 
 if TYPE_CHECKING:
     from tests.sim.queues.world import World

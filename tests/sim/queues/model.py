@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.channel import Channel
-from headway.core.consumer.request.options import QueueTerms
+from headway.core.consumer.request import QueueTerms
 from headway.core.queue.queue import Queue
 
 if TYPE_CHECKING:

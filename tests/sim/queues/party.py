@@ -15,15 +15,12 @@ from tests.sim.queues.model import Flight, QueueModel, State, patience_of
 from tests.sim.queues.outlet import QueueOutlet
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.channel import Channel
-from headway.core.consumer.credit.window import NO_LIMIT
-from headway.core.consumer.life import Life
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.channel import Channel, Life
+from headway.core.consumer.credit import NO_LIMIT
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
-from headway.core.message.job_patience import JOB_PATIENCE
-from headway.core.message.record import Properties, Run, topic_of
+from headway.core.message.record import JOB_PATIENCE, Properties, Run, topic_of
 
 if TYPE_CHECKING:
     from tests.sim.queues.world import World

@@ -12,10 +12,9 @@ from tests.sim.queues.world import World
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.session import Session
-from headway.core.message.receipt_request import ReceiptRequest
-from headway.core.message.record import Run
-from headway.core.receipts.receipt import Receipt
-from headway.core.routing.publishing.published import Published
+from headway.core.message.record import ReceiptRequest, Run
+from headway.core.receipts import Receipt
+from headway.core.routing.publishing import Published
 
 NEVER_S = 1e9
 FATES = ("got", "dead_lettered", "discarded", "lost", "waiting")

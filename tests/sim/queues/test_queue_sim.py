@@ -10,9 +10,9 @@ import pytest
 from tests.sim.queues.world import World
 from tests.sim.seeds import assert_same_everywhere, counts_so_far, run_seed, seeds_of_the_day, steps_of_the_day
 
-from headway.core.queue.discards import Discards
+from headway.core.queue.drops import Discards
+from headway.core.routing import publishing as appending
 from headway.core.routing.matching import router
-from headway.core.routing.publishing import appending
 
 HAPPENS = (
     "spills", "pauses", "refused", "returned", "queues ended", "cancelled", "asked to close", "dead letter expired",

@@ -20,11 +20,11 @@ from headway.core.broker import SWEEP_S, Broker
 from headway.core.consumer.feed import Feed
 from headway.core.log.lanes import cursor, lane
 from headway.core.log.lanes.pool import Pool
-from headway.core.policy.flap import FlapControl
-from headway.core.policy.rules.action import ActionKind
+from headway.core.policy.evaluation import FlapControl
+from headway.core.policy.rules.rule import ActionKind
 from headway.core.queue import dispatch
-from headway.core.routing.registry import overdue
-from headway.core.routing.registry.registry import Limits
+from headway.core.routing import registry as overdue
+from headway.core.routing.registry import Limits
 
 
 class World:

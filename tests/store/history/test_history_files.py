@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from headway.store.history.entry import EntryKind, HistoryEntry, decode_entry, encode_entry, utc
-from headway.store.history.files import PARTS, FolderLock, FolderLocked, Series, files_of
+from headway.store.history import (
+    PARTS,
+    EntryKind,
+    FolderLock,
+    FolderLocked,
+    HistoryEntry,
+    Series,
+    decode_entry,
+    encode_entry,
+    files_of,
+    utc,
+)
 
 NOW = 1_795_000_000.0
 MB = 1_000_000

@@ -13,10 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.base import Cause, ConfigError
-from headway.store.history import query as module
-from headway.store.history.entry import EntryKind, HistoryEntry, decode_entry, encode_entry, utc
-from headway.store.history.moment import parse_moment
-from headway.store.history.query import Query, matcher, search
+from headway.store import history as module
+from headway.store.history import (
+    EntryKind,
+    HistoryEntry,
+    Query,
+    decode_entry,
+    encode_entry,
+    matcher,
+    parse_moment,
+    search,
+    utc,
+)
 
 START_S = 1_795_000_000.0
 CLIENTS = ["a", "ab", "display/7", 'q"uote', "ünal", "a*", "[x]"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.store.journal.segments import index
+from headway.store.journal.segments import segment as index
 
 
 @pytest.fixture(params=[1, 250, 500, 1200, 100_000])

@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headway.store.journal.disk.files import Buffer
+from headway.store.journal.disk import Buffer
 
 PAGE = 4096
 SECTOR = 512

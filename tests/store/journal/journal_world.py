@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
 from headway.store.journal.journal import Journal
-from headway.store.journal.recovery.verify import verify
+from headway.store.journal.recovery import verify
 from headway.store.journal.segments.batch import Entry, StoredEntry
 from headway.store.journal.segments.segment import Corrupt
 

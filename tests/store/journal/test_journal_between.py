@@ -10,7 +10,7 @@ import pytest
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
 from headway.store.journal.journal import Journal
-from headway.store.journal.recovery.verify import verify
+from headway.store.journal.recovery import verify
 from headway.store.journal.segments.batch import Entry
 from headway.store.journal.stream import Stream
 

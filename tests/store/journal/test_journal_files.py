@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.store.journal.disk.files import REAL
+from headway.store.journal.disk import REAL
 from headway.store.journal.journal import Journal, Locked
-from headway.store.journal.recovery.verify import streams_of, verify
+from headway.store.journal.recovery import streams_of, verify
 from headway.store.journal.segments.batch import Entry
 
 

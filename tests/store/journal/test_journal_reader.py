@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.store.journal.reading.stream_reader import TRIES_MAX, StreamReader
-from headway.store.journal.recovery.verify import checked
+from headway.store.journal.reading import TRIES_MAX, StreamReader
+from headway.store.journal.recovery import checked
 from headway.store.journal.segments.batch import Entry
 from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name
 from headway.store.journal.stream import Stream

@@ -8,7 +8,7 @@ import pytest
 from tests.store.journal import journal_world
 from tests.store.journal.journal_world import World
 
-from headway.store.journal.segments import index
+from headway.store.journal.segments import segment as index
 
 
 @pytest.mark.parametrize("first", range(1, 61, 15))

@@ -10,7 +10,7 @@ import pytest
 from tests.store.journal.fake_files import FakeFiles
 from tests.store.journal.streams import FOLDER, entry, fail, filled, opened, path, sequences
 
-from headway.store.journal.recovery.verify import verify
+from headway.store.journal.recovery import verify
 from headway.store.journal.segments.batch import BATCH_HEADER_BYTES, Entry
 from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name
 

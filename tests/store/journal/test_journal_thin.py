@@ -11,10 +11,9 @@ import pytest
 from tests.store.journal.fake_files import FakeFiles
 from tests.store.journal.thin import FOLDER, entries, filled, found_at, opened, path, readers
 
-from headway.store.journal.reading.readable_stream import WALKED_MAX
-from headway.store.journal.reading.stream_reader import indexed
-from headway.store.journal.recovery.recovery_scan import recovery_scan
-from headway.store.journal.segments import index
+from headway.store.journal.reading import WALKED_MAX, indexed
+from headway.store.journal.recovery import recovery_scan
+from headway.store.journal.segments import segment as index
 from headway.store.journal.segments.batch import BatchHeader, Entry
 from headway.store.journal.stream import Stream
 

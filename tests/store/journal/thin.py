@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.store.journal.fake_files import FakeFiles
 
-from headway.store.journal.reading.stream_reader import StreamReader
+from headway.store.journal.reading import StreamReader
 from headway.store.journal.segments.batch import BatchHeader, Entry
 from headway.store.journal.segments.segment import file_name
 from headway.store.journal.stream import Stream

@@ -21,7 +21,7 @@ from headway.cli.trouble import options
 from headway.cli.trouble.decided import decided
 from headway.console import many, printable
 from headway.core.base import ConfigError, format_count, parse_count, parse_duration, parse_rate, parse_size, unknown
-from headway.trouble.figures.stamp import STAMP_BYTES
+from headway.trouble.figures import STAMP_BYTES
 from headway.trouble.findings import findings
 from headway.trouble.kinds import KINDS
 from headway.trouble.place import Place, is_loopback, read_place

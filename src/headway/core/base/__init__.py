@@ -1,15 +1,19 @@
 """Words, units and small tools that every room uses."""
 
-from headway.core.base.deferred import DELIVERY_WORK, END_WORK, ROUNDS_WORK_MAX, DeferredWork, WorkSteps
+from headway.core.base.deferred import (
+    DELIVERY_WORK,
+    END_WORK,
+    NO_TIMER,
+    ROUNDS_WORK_MAX,
+    DeferredWork,
+    Timers,
+    WorkSteps,
+)
 from headway.core.base.errors import Cause, ConfigError, HeadwayError, Mistakes, ProtocolError, Reason, Refused
-from headway.core.base.history import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, History
-from headway.core.base.names import Names, unknown
-from headway.core.base.packet_ids import PacketIds
-from headway.core.base.ranking import Ranking
-from headway.core.base.recent_cache import RecentCache
 from headway.core.base.states import IllegalMove, moved
-from headway.core.base.timers import NO_TIMER, Timers
+from headway.core.base.tables import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, History, PacketIds, Ranking, RecentCache
 from headway.core.base.units import (
+    Names,
     format_count,
     format_duration,
     format_rate,
@@ -21,6 +25,7 @@ from headway.core.base.units import (
     parse_rate,
     parse_share,
     parse_size,
+    unknown,
 )
 
 __all__ = [

@@ -1,10 +1,10 @@
-"""Restoring rebuilds the broker from the journal at the start (ledger.py tells what the journal has).
+"""Restoring rebuilds the broker from the journal at the start (durable.py tells what the journal has).
 
-Theory of operation. First all metadata changes and positions are folded (folding.py). This gives the remaining changes
-and the recovered position of each durable subscription and queue. Then these changes and the runs are applied in order
-of sequence. A run goes to the same lanes as before if one of their readers still needs a record of it. At the end the
-cursors are moved to their recovered positions. Unsettled deliveries of a subscription are in flight again, and so are
-exactly-once deliveries of a queue, with the member that may have them. All others of a queue are requeued.
+Theory of operation. First all metadata changes and positions are folded (durability.py). This gives the remaining
+changes and the recovered position of each durable subscription and queue. Then these changes and the runs are applied
+in order of sequence. A run goes to the same lanes as before if one of their readers still needs a record of it. At the
+end the cursors are moved to their recovered positions. Unsettled deliveries of a subscription are in flight again, and
+so are exactly-once deliveries of a queue, with the member that may have them. All others of a queue are requeued.
 
 What cannot be replayed is set aside (``odd``), each thing by itself: one record that a dialect cannot write costs its
 lane this record, and nobody else anything.

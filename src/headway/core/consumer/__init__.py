@@ -1,10 +1,19 @@
 """One client: its session, its subscriptions, and what is in flight to it."""
 
-from headway.core.consumer.channel import Channel, GrantedChannel
-from headway.core.consumer.conflation import EVERY_RECORD, RESTING, Conflation, Mode
+from headway.core.consumer.channel import (
+    ENDED,
+    GIVEN_UP,
+    PAUSED,
+    REPLACED,
+    Channel,
+    Delivery,
+    GrantedChannel,
+    Life,
+    Row,
+    SessionLife,
+)
 from headway.core.consumer.connection import Outlet, Pace, PeerState, RightsSource
 from headway.core.consumer.credit import NO_LIMIT, CountedWindow, Grant, Window
-from headway.core.consumer.delivery import Delivery, Row
 from headway.core.consumer.effects import (
     Cancelled,
     CloseChannel,
@@ -19,13 +28,10 @@ from headway.core.consumer.effects import (
     Revoked,
     Spill,
 )
-from headway.core.consumer.feed import Feed, FeedKey, LiveSource
-from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
-from headway.core.consumer.observing import NO_OBSERVER, Observer, Shares
-from headway.core.consumer.patience import Due, due_of, is_patient, patience_for
+from headway.core.consumer.feed import NO_OBSERVER, Feed, FeedKey, LiveSource, Observer, SharedReader, Shares, Waiting
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
 from headway.core.consumer.progress import Backfill, BackfillSource, Predicate, Skip, rest_skipped
-from headway.core.consumer.reader import QueueMember, Reader
+from headway.core.consumer.reader import EVERY_RECORD, RESTING, Conflation, Mode, QueueMember, Reader
 from headway.core.consumer.request import (
     NO_OPTIONS,
     NO_WILL,
@@ -43,8 +49,7 @@ from headway.core.consumer.request import (
     read_options,
 )
 from headway.core.consumer.session import Session
-from headway.core.consumer.shared_reader import SharedReader, Waiting
-from headway.core.consumer.subscription import Subscription
+from headway.core.consumer.subscription import Due, Subscription, due_of, is_patient, patience_for
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Backfill", "BackfillSource", "Cancelled", "Channel", "CloseChannel", "CloseConsumer",

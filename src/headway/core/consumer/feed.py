@@ -8,20 +8,96 @@ there until its outlet has room or its client gives credit. So a stuck consumer 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from headway.core.base import Reason
 from headway.core.consumer.progress import BackfillSource
-from headway.core.consumer.request import LiveTerms
-from headway.core.consumer.shared_reader import SharedReader
+from headway.core.consumer.request import LiveTerms, QueueTerms
 from headway.core.consumer.subscription import Subscription
 from headway.core.forms import Deltas, Shape
-from headway.core.log import Focus, Lane, Pool, State
-from headway.core.message import Dialect, Record
+from headway.core.log import Chunk, Cursor, DurablePosition, Focus, Lane, Pool, State
+from headway.core.message import Dialect, Record, Run
+from headway.core.policy import Policy, Sample, Verdict
 from headway.core.selector import Selector
 
 if TYPE_CHECKING:
+    from headway.core.consumer.channel import Delivery
     from headway.core.consumer.session import Session
+
+
+# -- shared reader -----------------------------------------------------------------------------------------------------
+#
+# A shared reader reads lanes with one position for many consumers. A queue is one (queue.py). The rooms below ``queue``
+# know queues only by these protocols.
+
+
+class Waiting(Protocol):
+    """The records that a shared reader has still to hand out, and how much it has handed out."""
+
+    @property
+    def handed_records(self) -> int: ...
+    @property
+    def handed_bytes(self) -> int: ...
+    @property
+    def reading(self) -> Cursor:
+        """The cursor that reads what comes next."""
+
+    @property
+    def lag_bytes(self) -> int: ...
+    @property
+    def lag_records(self) -> int: ...
+    @property
+    def has_more(self) -> bool: ...
+    def oldest_time(self) -> float:
+        """Returns the time when the next record was published; None if there is none."""
+
+
+class SharedReader(Protocol):
+    """Hands out each record that it reads to one of its members."""
+
+    name: str
+    terms: QueueTerms
+    ends_with_members: bool
+    """The reader is the group of an MQTT shared subscription, which ends with its last member."""
+    filters: tuple[str, ...]
+    """The topic filters by which its policy is chosen."""
+    durable_position: DurablePosition
+    owner: Session | None
+    """The session that has the reader for itself (an exclusive queue)."""
+    feed: Feed
+
+    @property
+    def members(self) -> Mapping[Subscription, None]: ...
+    @property
+    def backlog(self) -> Waiting: ...
+    @property
+    def empties(self) -> int:
+        """How often members have taken all that waited."""
+    @property
+    def gates(self) -> bool:
+        """Tells whether all of its members are gates, so that publishers are held back."""
+    def dispatch(self, now: float) -> None:
+        """Hands out records to members with room and credit."""
+    def look_again(self, member: Subscription) -> None:
+        """Offers records to a member again: it may have room or credit now."""
+    def packet_limit_changed(self) -> None:
+        """Notes that the client of a member accepts other sizes of packets than before."""
+    def lose(self, delivery: Delivery, reason: Reason, now: float) -> None:
+        """Notes that a record which its member had in flight cannot be sent again. One that is too large for the client
+        goes to another member, if it may; others are lost, and noted in the member's gap."""
+    def count_slow(self, member: Subscription, change: int) -> None:
+        """Counts a member that is marked slow (1) or no longer is (-1)."""
+    def takes_at_once(self, now: float) -> bool:
+        """Tells whether one more record could go to a member at once."""
+    def room_for(self, size: int, count: int, now: float) -> int:
+        """Returns how many records of so many bytes it accepts, if ``count`` are to come. A full queue refuses the
+        others."""
+    def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
+        """Refuses the records of the run behind the first ``accepted``."""
+
+
+# -- feed --------------------------------------------------------------------------------------------------------------
 
 
 class FeedKey(NamedTuple):
@@ -39,7 +115,7 @@ class FeedKey(NamedTuple):
     focus: str | None = None
     """The key of the topic, if the lane also tells what leaves it (log/focus.py)."""
     select: str | None = None
-    """The fields of records that the lane has; None: it has whole records (forms/shape.py)."""
+    """The fields of records that the lane has; None: it has whole records (core/forms.py)."""
     delta: str | None = None
     """The key of the topic, if records of the lane have only what has changed."""
     live: LiveTerms | None = None
@@ -210,3 +286,58 @@ class Feed:
             lane.empty()
         else:
             lane.trim()
+
+
+# -- observing ---------------------------------------------------------------------------------------------------------
+#
+# An observer is told of consumers (telemetry/observer.py). The null observer ignores it: telemetry is off.
+
+
+Shares = dict[Lane, tuple[dict[Chunk, float], dict[object, float]]]
+"""``Lane.held_shares`` and ``apart_shares`` of the lanes looked at so far; a cache for one sweep."""
+
+
+class Observer(Protocol):
+    def began(self, subscription: Subscription) -> None:
+        """Called for each new consumer."""
+    def moved(self, old: Feed, new: Feed, consumers: int) -> None:
+        """Called when so many consumers, members of a queue, read another feed than before."""
+    def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
+        """Called after each look of the governor at a watched consumer."""
+    def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
+        """Called for each verdict."""
+    def trial_verdict(self, verdict: Verdict, subscription: Subscription, policy: Policy) -> None:
+        """Called for each verdict of a trial. ``policy``: the trial's."""
+    def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
+        """Called when a consumer ends."""
+    def tick(self, now: float, shares: Shares) -> None:
+        """Called at the end of each sweep."""
+
+
+class NullObserver:
+    __slots__ = ()
+
+    def began(self, subscription: Subscription) -> None:
+        pass
+
+    def moved(self, old: Feed, new: Feed, consumers: int) -> None:
+        pass
+
+    def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
+        pass
+
+    def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
+        pass
+
+    def trial_verdict(self, verdict: Verdict, subscription: Subscription, policy: Policy) -> None:
+        pass
+
+    def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
+        pass
+
+    def tick(self, now: float, shares: Shares) -> None:
+        pass
+
+
+NO_OBSERVER: Final = NullObserver()
+"""The only null observer."""

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from headway.core.allowance import UNLIMITED, Allowance, Holdings, InFlightBytes
 from headway.core.base import NO_TIMER, PacketIds, Reason, moved
-from headway.core.consumer.channel import Channel
+from headway.core.consumer.channel import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, Channel, SessionLife
 from headway.core.consumer.connection import NO_OUTLET, NO_SOURCE, HeldRights, Outlet, RightsSource
-from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, SessionLife
 from headway.core.consumer.request import NO_WILL, ConnectRequest, Will
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import (
@@ -32,7 +31,7 @@ from headway.core.message import has_wildcard, shape_of
 from headway.core.permission import Rights
 
 if TYPE_CHECKING:
-    from headway.core.consumer.shared_reader import SharedReader
+    from headway.core.consumer.feed import SharedReader
 
 
 BEHIND_MAX = 16

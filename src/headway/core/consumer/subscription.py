@@ -10,13 +10,11 @@ from collections import Counter
 from itertools import groupby, islice
 from math import inf
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.base import NO_TIMER, Reason, moved
-from headway.core.consumer.channel import Channel
-from headway.core.consumer.conflation import EVERY_RECORD, Conflation
+from headway.core.consumer.channel import ENDED, MOVES, OPEN, PAUSED, Channel, Delivery, Life
 from headway.core.consumer.credit import NO_LIMIT, Window
-from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.progress import (
     NO_VOLUME,
     NONE_LEFT_OUT,
@@ -28,7 +26,7 @@ from headway.core.consumer.progress import (
     ViewAge,
     Volume,
 )
-from headway.core.consumer.reader import LANE_READER, Reader
+from headway.core.consumer.reader import EVERY_RECORD, LANE_READER, Conflation, Reader
 from headway.core.consumer.request import SubscribeRequest
 from headway.core.log import NO_PROGRESS, NO_RECEIPTS, Chunk, Cursor, OutOfOrderProgress, StatePass, records_between
 from headway.core.message import Gap
@@ -37,6 +35,9 @@ from headway.core.policy import Case
 if TYPE_CHECKING:
     from headway.core.consumer.feed import Feed
     from headway.core.consumer.session import Session
+
+
+# -- subscription ------------------------------------------------------------------------------------------------------
 
 
 OLDEST_LOOKED_AT = 1000
@@ -453,3 +454,36 @@ class Subscription:
         before = self.cursor.position
         self.cursor.rewind_record()
         self.counters.rewound_bytes += before - self.cursor.position
+
+
+# -- patience ----------------------------------------------------------------------------------------------------------
+#
+# Patience is for how long a client may hold a delivery without being slow: it asks for it, or a message does.
+
+
+class Due(NamedTuple):
+    """A delivery that is to be settled by then, with all patience for it."""
+
+    at_s: float
+    patience_s: float
+
+
+def patience_for(subscription: Subscription, delivery: Delivery) -> float:
+    """Returns the patience for this delivery: what the client asked for, or the message, if that is more."""
+    return max(subscription.patience_s, min(delivery.patience_s, subscription.case.policy.patience_max_s))
+
+
+def is_patient(subscription: Subscription) -> bool:
+    """Tells whether its client, or a message that it was sent, asked for patience."""
+    return subscription.job_patience or subscription.patience_s > 0
+
+
+def due_of(subscription: Subscription) -> Due | None:
+    """Returns when the first of its unacknowledged deliveries is due; None if there is none."""
+    patience_s = subscription.patience_s
+    if not subscription.job_patience:
+        oldest_s = subscription.oldest_unacknowledged_s()
+        return Due(oldest_s + patience_s, patience_s) if oldest_s < inf else None
+    some = islice(subscription.channel.in_flight.values(), OLDEST_LOOKED_AT)
+    theirs = [(one.sent_s, patience_for(subscription, one)) for one in some if one.subscription is subscription]
+    return min((Due(sent_s + patient_s, patient_s) for sent_s, patient_s in theirs), default=None)

@@ -1,19 +1,29 @@
 """From the log to the socket."""
 
-from headway.core.delivery.choosing import (
+from headway.core.delivery.fanout import (
     CHUNK_WORK,
+    FLUSH_BYTES,
     LOOKED_AT_WORK,
     PRIORITY,
+    PUMP_BYTES,
     RANGE_WORK,
     UNREADABLE,
+    Fanout,
     at_most,
+    conflate_once,
     enough,
     figures_of,
+    finish_half_sent,
+    free_cursor,
+    go_back,
+    has_room,
+    last_of_half_sent,
+    moves,
     neighbours,
     predicate_of,
+    start_conflating,
+    waits_for_client,
 )
-from headway.core.delivery.conflating import conflate_once, start_conflating
-from headway.core.delivery.fanout import FLUSH_BYTES, PUMP_BYTES, Fanout
 from headway.core.delivery.frames import (
     EXACTLY_ONCE,
     Cuts,
@@ -27,10 +37,7 @@ from headway.core.delivery.frames import (
     take_ids,
     write,
 )
-from headway.core.delivery.half_sent import finish_half_sent, free_cursor, go_back, last_of_half_sent
-from headway.core.delivery.handover import Handover
-from headway.core.delivery.marks import ListedRecords, MarkedSnapshot, QueriedRecords
-from headway.core.delivery.readiness import has_room, moves, waits_for_client
+from headway.core.delivery.marks import Handover, ListedRecords, MarkedSnapshot, QueriedRecords
 from headway.core.delivery.rendering import Losses, delivery_record, drop_reason, write_frame
 
 __all__ = [

@@ -21,14 +21,263 @@ Rules:
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
-from headway.core.consumer import GIVEN_UP, RESTING, Feed, Outlet, Session, Subscription
-from headway.core.delivery.conflating import find_back, start_conflating
-from headway.core.delivery.frames import Cuts
-from headway.core.delivery.offer import Offer, end_of_room, offer_from
+from headway.core.consumer import GIVEN_UP, PAUSED, RESTING, Feed, Outlet, Predicate, Session, Subscription
+from headway.core.delivery.frames import Cuts, holds_back, marked
 from headway.core.delivery.rendering import COPIES_A_STEP, Losses, render, replay
+from headway.core.log import CHUNK_BYTES, Chunk
+from headway.core.message import matcher
+from headway.core.policy import Action, Which
+from headway.core.selector import compile_selector, priority_of
+
+# -- offer -------------------------------------------------------------------------------------------------------------
+#
+# An offer is memory of a lane that one send hands to a consumer, from its cursor on.
+
+
+VIEWS_MAX = 16
+"""The number of chunks that one ``send`` offers."""
+View = memoryview | bytearray | bytes
+Offer = tuple[list[View], int, bool]
+
+
+def end_of_room(subscription: Subscription) -> int:
+    """Returns the position in the lane up to which a consumer that acknowledges by number has room, or one before it:
+    no further than one ``send`` goes."""
+    cursor, room = subscription.cursor, subscription.room
+    chunk, number = cursor.chunk, cursor.number + room
+    for _ in range(VIEWS_MAX):
+        if chunk.next is None or chunk.first_number + len(chunk) >= number:
+            break
+        chunk = chunk.next
+    left = number - chunk.first_number
+    return chunk.stop if left >= len(chunk) else chunk.start + chunk.ends[left - 1]
+
+
+def offer_from(subscription: Subscription, end: int) -> Offer:
+    """Returns the memory from the cursor on to ``end``: views, their bytes, and whether they reach that far."""
+    cursor = subscription.cursor
+    cursor.step()
+    chunk = cursor.chunk
+    position = cursor.position
+    views: list[View] = []
+    total = 0
+    while position < end and len(views) < VIEWS_MAX and not cursor.lane.bare:
+        if chunk.spill is not None or not chunk.plain:
+            break
+        view = memoryview(chunk.data)[position - chunk.start : end - chunk.start]
+        views.append(view)
+        total += len(view)
+        position = chunk.stop
+        if chunk.next is None:
+            break
+        chunk = chunk.next
+    return views, total, position == end
+
+
+# -- half sent ---------------------------------------------------------------------------------------------------------
+#
+# Half-sent records: a socket took only the beginning of a record, and the cursor has to move.
+#
+# Before the cursor moves, the rest of the record is set aside for the outlet. It is a reference to the chunk's memory.
+# So a thousand consumers with a half of the same record share that memory.
+
+
+LAST_READ_BYTES = CHUNK_BYTES
+"""No more than this is read from disk for a client that is about to be disconnected, because it is not shared."""
+
+
+def finish_half_sent(session: Session) -> bytes | memoryview:
+    """Sets the rest of a half-sent record aside, so that its cursor is free to move. Raises OSError (failing disk)."""
+    if session.half_sent is not None:
+        chunk, start, stop = _half_sent(session.half_sent)
+        rest = chunk.read(start, stop)
+        # A bytearray cannot grow while a view of it exists, so it is copied; it is no larger than a chunk.
+        rest = bytes(rest) if type(chunk.data) is bytearray else rest
+        session.rest = bytes(session.rest) + rest if session.rest else rest
+        session.half_sent.cursor.advance(stop - start)
+        session.half_sent = None
+    return session.rest
+
+
+def _half_sent(subscription: Subscription) -> tuple[Chunk, int, int]:
+    """Returns the record's chunk, and the start and stop of its rest there."""
+    cursor = subscription.cursor
+    chunk = cursor.chunk
+    return chunk, cursor.position - chunk.start, chunk.ends[chunk.index_at(cursor.position)]
+
+
+def last_of_half_sent(session: Session) -> bytes | memoryview | None:
+    """Returns the rest of a half-sent record, which goes before the last packet of a connection. None if it cannot be
+    read: then no last packet is possible, and the client gets the record again, whole, if it comes back."""
+    half = session.half_sent
+    if half is None:
+        return session.rest
+    chunk, start, stop = _half_sent(half)
+    if chunk.resident or stop - start <= LAST_READ_BYTES:
+        try:
+            return finish_half_sent(session)
+        except OSError:
+            pass
+    go_back(half)
+    session.half_sent = None
+    return None
+
+
+def go_back(half_sent: Subscription) -> None:
+    """Gives up the rest of a half-sent record. The record is sent again whole: by the cursor, or as a delivery in
+    flight."""
+    cursor = half_sent.cursor
+    if cursor.owes(cursor.number):
+        _, start, stop = _half_sent(half_sent)
+        cursor.advance(stop - start)
+    else:
+        half_sent.rewind_record()
+
+
+def free_cursor(subscription: Subscription) -> None:
+    """Makes sure that the cursor is at a record boundary. Raises OSError (failing disk)."""
+    if subscription.session.half_sent is subscription:
+        finish_half_sent(subscription.session)
+
+
+# -- readiness ---------------------------------------------------------------------------------------------------------
+#
+# Readiness tells whether a consumer can take one more record now, and what it waits for if it cannot.
+
+
+def has_room(member: Subscription, now: float) -> bool:
+    """Tells whether a member can take a record. If only its credit is exhausted, notes since when, for the meters."""
+    session = member.session
+    outlet = session.outlet
+    if outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
+        return False
+    if session.half_sent is not None or session.rest or session.life is GIVEN_UP or holds_back(member):
+        return False
+    if member.window.timeouts:
+        return False  # it still works on deliveries that timed out and were requeued
+    if not member.counts_credit or member.credit_left > 0:
+        return True
+    member.note_exhausted(now)
+    member.channel.in_flight_bytes.wait()
+    return False
+
+
+def waits_for_client(member: Subscription) -> bool:
+    """Tells whether a member without room has none before its client reads, settles, or lets records flow again."""
+    if member.session.outlet.blocked or member.request.polling or member.life is PAUSED or member.window.timeouts:
+        return True
+    # Who settles something is told by the windows of which it is noted that they are exhausted (queue.py).
+    return member.counts_credit and member.credit_left <= 0 and member.credit_exhausted_since_s < inf
+
+
+def moves(member: Subscription, late_s: float) -> bool:
+    """Tells whether a member can take records, or could since ``late_s``."""
+    session, outlet = member.session, member.session.outlet
+    if session.life is GIVEN_UP or member.life is PAUSED:
+        return False
+    if outlet.blocked:
+        return outlet.progress_s > late_s
+    if member.window.timeouts:
+        return False
+    if member.window.grants and member.credit_left <= 0:
+        return member.credit_exhausted_since_s > late_s
+    return member.request.qos == 0 or member.credit_left > 0 or member.oldest_unacknowledged_s() > late_s
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+#
+# Choosing the records that a discard leaves out: by what a predicate says of each, or until few enough are left.
+
+
+LOOKED_AT_WORK = 4
+"""The work of looking at one record."""
+CHUNK_WORK, RANGE_WORK = 16, 4
+"""The work of looking at what is known of a chunk, and of leaving out some neighbours."""
+PRIORITY = Predicate(("priority of",), priority_of)
+UNREADABLE = 0xFF
+_RUNS = [re.compile(re.escape(bytes((figure,))) + b"+") for figure in range(10)]
+
+
+def predicate_of(action: Action) -> Predicate | None:
+    """Returns the test of a discard that leaves out records by topic or selector; None for any other."""
+    if action.which is Which.TOPICS:
+        tests = [matcher(pattern) for pattern in action.topics]
+        return Predicate(("topics", action.topics), lambda record: any(test(record.topic) for test in tests))
+    if action.which is Which.SELECTOR:
+        return Predicate(("selector", action.selector), compile_selector(action.selector).matches)
+    return None
+
+
+def figures_of(subscription: Subscription, chunk: Chunk, predicate: Predicate, index: int) -> bytes:
+    """Returns what a predicate says of the first records of the chunk, beyond ``index``; ``UNREADABLE`` of those
+    that cannot be read. Sending them will report it."""
+    try:
+        return marked(subscription, chunk, predicate, index)
+    except OSError:
+        return bytes((UNREADABLE,)) * len(chunk)
+
+
+def neighbours(figures: bytes, figure: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yields the ranges of records of which a predicate says this figure, from ``first`` to the one before ``last``."""
+    for found in _RUNS[figure].finditer(figures, first, last):
+        yield found.span()
+
+
+def enough(chunk: Chunk, first: int, last: int, records: float, size: float) -> int:
+    """Returns how many of records ``first`` … ``last - 1`` are at least so many records and bytes; all if they are
+    less."""
+    count = max(0, records)
+    if size > 0:
+        count = max(count, bisect_left(chunk.ends, chunk.record_start(first) + size, first, last) - first + 1)
+    return int(min(last - first, count))
+
+
+def at_most(chunk: Chunk, first: int, last: int, records: float, size: float) -> int:
+    """Returns how many of records ``first`` … ``last - 1`` are at most so many records and bytes."""
+    return int(min(records, bisect_right(chunk.ends, chunk.record_start(first) + size, first, last) - first))
+
+
+# -- conflating --------------------------------------------------------------------------------------------------------
+#
+# Starts the conflation of a consumer, once or for good. consumer/reader.py tells what conflation is.
+
+
+def start_conflating(subscription: Subscription, now: float, *, upto: int = 0) -> None:
+    """Conflates the consumer from now on, if a state has what waits. Records up to ``upto`` are left out."""
+    if subscription.conflating or not subscription.conflation.covers(subscription):
+        return
+    free_cursor(subscription)
+    subscription.conflation.start(subscription, now, upto)
+
+
+def conflate_once(subscription: Subscription) -> None:
+    """Conflates the records that wait now, unless the consumer still reads a backfill."""
+    conflation = subscription.conflation
+    if not conflation.covers(subscription) or subscription.backfilling:
+        return
+    if not subscription.cursor.lag_records:
+        return
+    free_cursor(subscription)
+    conflation.once(subscription)
+
+
+def find_back(subscription: Subscription) -> None:
+    """Gives a consumer that has left something out the latest records in the place of the deltas that wait for it."""
+    if subscription.conflating:
+        subscription.astray = False
+        return
+    free_cursor(subscription)
+    subscription.conflation.once(subscription)
+
+
+# -- fanout ------------------------------------------------------------------------------------------------------------
+
 
 PUMP_BYTES = 1024 * 1024
 FLUSH_BYTES = 16 * 1024 * 1024

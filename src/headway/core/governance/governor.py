@@ -1,6 +1,6 @@
 """The governor looks at the consumers that lag, judges them by their policies, and lets the verdicts be enforced.
 
-Theory of operation. The governor looks only at *watched* consumers (``watchlist.py``). A sweep looks at ``LOOKS_MAX``
+Theory of operation. The governor looks only at *watched* consumers (``watching.py``). A sweep looks at ``LOOKS_MAX``
 of them, and the next sweep goes on with the others. A turn makes ``LOOKS_LEAST`` of these looks, or
 some more if it sends much, and the next turns make the others. So healthy clients wait for a few looks and not for a
 sweep. Ten thousand stuck consumers cost no more
@@ -14,15 +14,19 @@ lateness: meters leave it out, and the clocks of rules are moved by it.
 from __future__ import annotations
 
 from collections import deque
-from math import inf
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
+from math import ceil, inf
 
 import msgspec
 
-from headway.core.clients import Admission, DurableMetadata, Ending, Queues
-from headway.core.consumer import Shares, Subscription
-from headway.core.governance.enforcement import Enforcer
-from headway.core.governance.memory import Relief, why_unreadable
-from headway.core.governance.moves import Cutter
+from headway.core.base import WorkSteps
+from headway.core.clients import Admission, DurableMetadata, Ending, Queues, Starts
+from headway.core.consumer import CloseConsumer, Outlet, Session, SharedReader, Shares, Subscription
+from headway.core.delivery import Fanout, start_conflating
+from headway.core.governance.memory import Relief, spill_of, why_unreadable
+from headway.core.governance.moves import Cutter, discard, stop_discarding
 from headway.core.governance.watching import (
     Glances,
     PatienceEnd,
@@ -33,19 +37,179 @@ from headway.core.governance.watching import (
     observe,
     with_peer,
 )
+from headway.core.live import LiveQueries
+from headway.core.log import State, StateTerms
+from headway.core.message import compile_key
 from headway.core.policy import (
+    Action,
     ActionKind,
     Decision,
     DecisionKind,
     FlapControl,
     Move,
+    Policy,
     Sample,
     Verdict,
     VerdictBook,
     judge,
     replace_policy,
 )
-from headway.core.routing import Advisories, Registry
+from headway.core.queue import queue_behind, queue_of
+from headway.core.routing import Advisories, Expiring, ReceiptReplies, Registry, SessionRound
+
+# -- enforcement -------------------------------------------------------------------------------------------------------
+#
+# Enforcement carries out the actions of policies, and undoes them when their rules step back.
+#
+# The moves of cursors are in ``moves.py``. This file chooses the move for an action, and does the rest: gates,
+# spilling, closing, deleting.
+
+
+NEXT_TURN_S = 0.01
+"""When those are cut for whom the cuts of a turn did not suffice."""
+
+
+class Enforcer:
+    def __init__(
+        self, registry: Registry, ending: Ending, queues: Queues, metadata: DurableMetadata, advisories: Advisories,
+        cutter: Cutter,
+    ) -> None:  # fmt: skip
+        self._registry = registry
+        self._ending = ending
+        self._queues = queues
+        self._metadata = metadata
+        self._advisories = advisories
+        self._cutter = cutter
+
+    def act(self, subscription: Subscription, action: Action, verdict: Verdict, now: float) -> None:
+        """Carries out the action of a rule that has fired."""
+        match action.kind:
+            case ActionKind.NOTIFY | ActionKind.RETURN:
+                return  # the verdict is the notification; ``go_on`` returns records at each look
+            case ActionKind.CONFLATE:
+                start_conflating(subscription, now)
+            case ActionKind.CLOSE_CONSUMER:
+                self._close(subscription, verdict, "close_consumer", now)
+                outlet = subscription.session.outlet
+                if not outlet.closes_consumers:
+                    self._end_later(subscription, outlet, verdict, now + action.within_s)
+            case ActionKind.DISCONNECT:
+                self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=action.connection)
+            case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:
+                if subscription.reader.queue is not None:
+                    self._delete_queue(subscription, verdict, now)
+                elif subscription.request.options.lease_s is not None:  # its client learns it from that
+                    self._close(subscription, verdict, "deleted", now, deletes=True)
+                else:  # as of a queue, so that clients are told in the same way
+                    whole = not subscription.session.outlet.closes_consumers
+                    self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=whole)
+                    self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+            case ActionKind.DELETE_SUBSCRIPTION:
+                self._cutter.count(subscription)
+                self._ending.end(subscription, verdict.reason, now)
+                if subscription.session.outlet.is_one_stream:
+                    self._cutter.end_stream(subscription.session, verdict.reason, verdict.text, now)
+                elif not subscription.session.connected:
+                    self._metadata.deleted("client", verdict.client, verdict.reason, verdict.text)
+                elif _would_never_know(subscription):
+                    self._cutter.disconnect(subscription.session, verdict.reason, verdict.text, now)
+                self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+            case _:
+                self.go_on(subscription, action, now)
+
+    def go_on(self, subscription: Subscription, action: Action, now: float) -> None:
+        """Carries out a lasting action again, at each look while its rule is active: more records may have come."""
+        match action.kind:
+            case ActionKind.CONFLATE:
+                start_conflating(subscription, now)  # what waited at first may have been older than its state
+            case ActionKind.DISCARD:
+                discard(subscription, action, self._registry, now)
+            case ActionKind.OFFLINE:
+                self._spill(subscription, now)
+            case ActionKind.BLOCK_PUBLISHERS:
+                self._gate(subscription, now)
+            case ActionKind.RETURN:
+                self._return(subscription, action, now)
+
+    def undo(self, subscription: Subscription, action: Action, now: float) -> None:
+        """Undoes an action when its rule steps back, if there is something to undo."""
+        match action.kind:
+            case ActionKind.CONFLATE:
+                subscription.conflation.stop(subscription)
+            case ActionKind.DISCARD:
+                stop_discarding(subscription, action, self._registry, now)
+            case ActionKind.BLOCK_PUBLISHERS:
+                self._ending.open_gate(subscription, now)
+
+    def _close(
+        self, subscription: Subscription, verdict: Verdict, kind: str, now: float, *, deletes: bool = False
+    ) -> None:
+        self._registry.effects.append(CloseConsumer(subscription, verdict, deletes))
+        self._advisories.tell(kind, verdict.client, now, filter=verdict.filter, text=verdict.text)
+
+    def _end_later(self, subscription: Subscription, outlet: Outlet, verdict: Verdict, when_s: float) -> None:
+        """Disconnects a client that an advisory alone has asked to close its consumer, unless it has done so by then,
+        or the consumer has another policy."""
+        policy = subscription.case.policy
+        self._registry.timers.at(when_s, partial(self._end_asked, subscription, outlet, verdict, policy))
+
+    def _end_asked(
+        self, subscription: Subscription, outlet: Outlet, verdict: Verdict, policy: Policy, now: float
+    ) -> None:
+        if subscription.ended or subscription.session.outlet is not outlet or subscription.case.policy is not policy:
+            return
+        if self._cutter.cuts_left > 0:
+            self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=True)
+        else:
+            self._end_later(subscription, outlet, verdict, now + NEXT_TURN_S)
+
+    def _gate(self, subscription: Subscription, now: float) -> None:
+        """Makes publishers wait for this consumer while it is connected."""
+        feed = subscription.feed
+        if not subscription.session.connected or subscription.reader.reads_itself:
+            return  # the feed of a consumer that reads the archive has no publishers
+        feed.gates.setdefault(subscription, now)
+        subscription.session.gates[subscription] = None
+        if feed.gated and not feed.was_gated:
+            feed.was_gated = True
+            feed.gated_since_s = now
+
+    def _spill(self, subscription: Subscription, now: float) -> None:
+        """Spills the chunks that the consumer still needs, once for all consumers that need them."""
+        spill = spill_of(subscription.feed.lane, subscription.cursor.lag_bytes, self._registry.journaled, now)
+        if spill is not None:
+            self._registry.effects.append(spill)
+
+    def _return(self, subscription: Subscription, action: Action, now: float) -> None:
+        """Gives records whose acknowledgement takes too long to other members of the queue."""
+        queue = queue_behind(subscription)
+        if queue is None:
+            return
+        returned = len(queue.unsettled.requeue_late(subscription, now, action.older_s))
+        if returned:
+            self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
+                                  records=returned)  # fmt: skip
+
+    def _delete_queue(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
+        """Cuts the consumer, and deletes its queue unless others consume it."""
+        queue = queue_of(subscription.reader.queue)
+        self._cutter.cut(subscription, verdict.reason, verdict.text, now)
+        if subscription in queue.placeholder.here:
+            self._metadata.deleted("queue", queue.name, verdict.reason, verdict.text)
+        if not queue.members.any_consumer:
+            self._queues.delete(queue, now)
+        self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+
+
+def _would_never_know(subscription: Subscription) -> bool:
+    """Tells whether a client that stays connected would wait for ever for what comes no more, once this subscription
+    has been deleted: neither its protocol nor the end of a lease would tell it."""
+    outlet = subscription.session.outlet
+    return not (outlet.closes_consumers or outlet.told_of_ends) and subscription.request.options.lease_s is None
+
+
+# -- governor ----------------------------------------------------------------------------------------------------------
+
 
 SWEEP_S = 0.2
 LATE_S = 0.25
@@ -252,3 +416,264 @@ class Governor:
         if subscription.case.offline_to_tell(offline):
             self._advisories.tell("offlined" if offline else "online", subscription.session.client, now,
                                   filter=subscription.filter, lag_bytes=subscription.lag_bytes)
+
+
+# -- new policies ------------------------------------------------------------------------------------------------------
+#
+# New policies: after a reload every consumer gets the policy that covers it now, over the turns to come.
+#
+# A consumer is judged by its new policy from the next look at it on, at the latest: the governor changes it before the
+# look. What is left for the round is everybody at whom nobody looks: those who have caught up. They get the states that
+# their new policies need, and are watched where a new rule minds what they have not acknowledged. Who is conflated by a
+# ``[[topic]]``, or is so no more, learns of it in the round, too.
+
+
+POLICY_WORK = 4
+"""Work of choosing the policy of a consumer anew, and of finding its state."""
+CHANGE_WORK = 20
+"""Work of giving it another policy: rules of the old one step back, by a sample."""
+DECLARE_WORK = 8
+NAMES_PER_WORK = 4
+"""How many of a queue's names are compared with policies in the time of one unit of work."""
+
+
+class NewPolicies:
+    def __init__(self, registry: Registry, governor: Governor, starts: Starts) -> None:
+        self._registry = registry
+        self._governor = governor
+        self._starts = starts
+        self.round = SessionRound(registry, self._visit)
+
+    def apply(self, now: float) -> None:
+        """Gives every consumer the policy and the state that it has now."""
+        self.round.begin(now)
+
+    def declare(self, terms: StateTerms) -> None:
+        """Begins a state, or changes its terms."""
+        registry = self._registry
+        state = registry.router.declared_state(terms.filter, terms.key)
+        if state is None:
+            since = registry.sequence
+            state = State(
+                terms.filter, compile_key(terms.key), registry.pools[""], since_sequence=since, declared=True
+            )  # fmt: skip
+            registry.router.add_state(state)
+        elif self._stands(terms):
+            return
+        state.agree(terms)
+        registry.router.terms_changed(state)
+
+    def declare_more(self, states: Iterable[StateTerms], now: float) -> None:
+        """Begins the states that are not there yet, and changes the terms of the others. ``states`` are all that the
+        configuration has now. Consumers get them in the round that follows."""
+        states = list(states)
+        changed = [terms for terms in states if not self._stands(terms)]
+        if changed:
+            self._registry.rounds.begin(self._declare(changed, states), now)
+        elif self._registry.router.put_in_order(states):
+            self.round.begin(now)
+
+    def _stands(self, terms: StateTerms) -> bool:
+        state = self._registry.router.declared_state(terms.filter, terms.key)
+        return state is not None and state.terms == terms
+
+    def _declare(self, changed: list[StateTerms], states: list[StateTerms]) -> WorkSteps:
+        for terms in changed:
+            self.declare(terms)
+            yield DECLARE_WORK
+        self._registry.router.put_in_order(states)
+        self.round.begin(self._registry.rounds.now)
+
+    def _visit(self, session: Session) -> WorkSteps:
+        for subscription in list(session.subscriptions.values()):
+            if not subscription.ended:
+                yield 1 + len(subscription.reader.names(subscription)) // NAMES_PER_WORK
+                before = subscription.case.policy
+                self._governor.keep_policy_new(subscription, self._registry.rounds.now)
+                if subscription.case.policy is not before:
+                    yield CHANGE_WORK
+                if not subscription.ended and self._starts.conflate_anew(subscription, self._registry.rounds.now):
+                    yield CHANGE_WORK
+            yield POLICY_WORK
+
+
+# -- turn --------------------------------------------------------------------------------------------------------------
+#
+# The turn: what came in is sent to all consumers that can take it. The tick: consumers are looked at besides.
+
+
+WAKES_A_TURN = 1024
+"""Members of queues that are looked at again in a turn."""
+HAND_OUT_WORK = 512
+HANDED_PER_WORK = 16
+"""How many records are cut in the time of one unit of work. To look at a queue is one unit more. What a record
+costs beyond that is told by queue/dispatch.py: a record for consumers without acknowledgements is cut once for all."""
+LAST_EVERY = 8
+"""Queues of the highest priority come last about once in so many rounds."""
+
+
+class Turn:
+    """Carries out, at the end of a turn, the consequences of its commands."""
+
+    def __init__(self, registry: Registry, fanout: Fanout, queues: Queues, governor: Governor,
+                 receipt_replies: ReceiptReplies, expiring: Expiring, live: LiveQueries, starts: Starts) -> None:
+        self._registry = registry
+        self._fanout = fanout
+        self._queues = queues
+        self._governor = governor
+        self._receipt_replies = receipt_replies
+        self._expiring = expiring
+        self._live = live
+        self._starts = starts
+        self._pools = registry.distinct_pools()
+        self._rounds = 0
+        """Changes in each round through ready queues, where some have priorities."""
+        self._changing = False
+        """Whether consumers get other policies now, because their queues have new names or their sessions new terms."""
+
+    def flush(self, now: float) -> None:
+        """Ends a turn: sends new records to all consumers that can take them."""
+        registry, fanout = self._registry, self._fanout
+        fanout.begin_turn()
+        if registry.deferred:
+            registry.deferred.turn(now)
+        if registry.rounds.begun:
+            registry.rounds.turn(now)
+        if registry.wide in registry.paused and not registry.wide.coming:
+            registry.resume_one(registry.wide, now)
+        if registry.allowances.due:
+            self._let_fly()
+        if self._live:
+            self._live.turn(now)
+        if self._live.broken:
+            self._governor.cutter.end_broken(self._live.take_broken(), now)
+        if fanout.again or fanout.unfinished:
+            fanout.go_on(now)
+        dirty, registry.dirty = registry.dirty, {}
+        fanout.begin_joining(len(dirty))
+        for feed in sorted(dirty, key=lambda feed: -feed.priority) if registry.priorities else dirty:
+            if feed.queues:
+                registry.ready_queues |= feed.listening
+                registry.ready_queues |= feed.limited
+                feed.listening.clear()  # nobody has looked at what the lane has got, so the lane keeps it
+            else:
+                fanout.flush(feed, now)
+                feed.settle_down()
+        fanout.send_joined(now)
+        if registry.woken:
+            registry.look_again(WAKES_A_TURN)
+        for overdue in (registry.returning, registry.overdue):
+            if overdue.begun:
+                registry.ready_queues = overdue.turn() | registry.ready_queues
+        if registry.ready_queues or registry.put_off or registry.left or registry.unused or registry.cuts:
+            self._hand_out(now)
+        if (registry.renamed or registry.came_elsewhere) and not self._changing:
+            self._changing = True  # one pass at a time, however often clients bind, unbind and come back meanwhile
+            registry.deferred.begin(self._change_policies(), now)
+        if self._governor.sweeping:
+            self._governor.go_on(now, fanout.turn_bytes)
+        if registry.receipts.due:
+            self._receipt_replies.turn(now)
+        registry.looks_for_room.clear()
+        for pool in self._pools:
+            if pool.strained or pool.ripe:
+                self._governor.relief.relieve(now)
+                break
+
+    def _let_fly(self) -> None:
+        """Lets sessions go on that waited for their users' limits of bytes in flight."""
+        for number in self._registry.allowances.next_turns():
+            session = self._registry.numbers.get(number)
+            if session is not None:  # None: it has ended
+                session.channel.exhausted_since_s = None
+                self._fanout.again[session] = None
+                self._registry.wake(session)
+
+    def _hand_out(self, now: float) -> None:
+        """Dispatches the ready queues, and tidies up after queues that have changed."""
+        registry = self._registry
+        if registry.left:
+            left, registry.left = registry.left, {}
+            for feed in left:
+                registry.ungate(feed, now)
+        ready = self._dispatch(now)
+        registry.cuts.clear()
+        if registry.unused:
+            self._queues.tidy(now)
+        for feed in {queue.feed: None for queue in ready}:
+            feed.settle_down()
+
+    def _dispatch(self, now: float) -> list[SharedReader]:
+        """Dispatches queues as far as a turn's work goes, and returns them. The others are put off, and come first in
+        the next turn: one client may have ten thousand queues, which all become ready when it has credit again. Until
+        they had their turn nothing more is published to them (``Intake.must_wait``); else publishers would be read
+        faster than consumers can be sent to."""
+        registry, ready, left = self._registry, list[SharedReader](), HAND_OUT_WORK
+        begins = False
+        while left > 0 and not begins:
+            begins = not registry.put_off
+            if begins:
+                registry.put_off, registry.ready_queues = self._in_order(registry.ready_queues), {}
+            for queue in list(islice(registry.put_off, HAND_OUT_WORK)):
+                if left <= 0:
+                    break
+                del registry.put_off[queue]
+                ready.append(queue)
+                before = registry.handed_work
+                queue.dispatch(now)
+                left -= 1 + ceil((registry.handed_work - before) / HANDED_PER_WORK)
+        return ready
+
+    def _in_order(self, queues: dict[SharedReader, None]) -> dict[SharedReader, None]:
+        """Returns queues that are ready, those of a higher priority first. Whoever comes first may take all the room
+        that a client has, so now and then they come last."""
+        if not self._registry.priorities:
+            return queues
+        self._rounds = (self._rounds * 5 + 1) % (1 << 16)  # mixed, as what clients do may be as regular as that
+        sign = 1 if self._rounds >> 8 < (1 << 8) // LAST_EVERY else -1
+        return dict.fromkeys(sorted(queues, key=lambda queue: sign * queue.feed.priority))
+
+    def _change_policies(self) -> WorkSteps:
+        """Gives the members of queues the policies for the queues' present names, and the subscriptions of sessions
+        those of their present listener, and of how long they last."""
+        queues, self._registry.renamed = self._registry.renamed, {}
+        sessions, self._registry.came_elsewhere = self._registry.came_elsewhere, {}
+        try:
+            for queue in queues:
+                if queue.members:
+                    yield 1 + len(queue.filters) // NAMES_PER_WORK
+                yield from self._change_policies_of(list(queue.members))
+            for session in sessions:
+                yield from self._change_policies_of(list(session.subscriptions.values()))
+        finally:
+            self._changing = False
+
+    def _change_policies_of(self, subscriptions: list[Subscription]) -> WorkSteps:
+        for subscription in subscriptions:
+            if not subscription.ended:
+                self._governor.change_policy(subscription, self._registry.deferred.now)
+            if not subscription.ended:
+                self._starts.conflate_anew(subscription, self._registry.deferred.now)
+            yield POLICY_WORK
+
+    @property
+    def has_work(self) -> bool:
+        """Tells whether another flush is needed at once."""
+        registry = self._registry
+        return bool(registry.dirty or registry.ready_queues or registry.put_off or registry.woken
+                    or self._fanout.again or self._fanout.unfinished
+                    or registry.deferred or registry.rounds.begun or registry.overdue.queues
+                    or registry.returning.queues or registry.allowances.due or registry.wide in registry.paused
+                    or self._governor.sweeping or registry.receipts.due or self._live.has_work)
+
+    def tick(self, now: float, late_s: float = 0.0) -> None:
+        """Ends a turn, runs timers, the governor's sweep if it is due, and relief. Called every ``Governor.tick_s``
+        seconds. What comes of it is carried out by the next flush. ``late_s`` is the longest time that clients had to
+        wait for the loop since the last tick."""
+        self._registry.timers.run(now)
+        self.flush(now)  # so that no consumer is judged by records that became due only now
+        shares = self._governor.sweep(now, late_s)
+        self._registry.observer.tick(now, shares)
+        self._governor.relief.relieve(now)
+        self._registry.receipts.tick(now)
+        self._expiring.tick(now)

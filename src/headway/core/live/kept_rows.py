@@ -8,19 +8,131 @@ by, and its topic is the filter with ``-`` for each wildcard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import islice
 
 import msgspec
 
-from headway.core.base import Refused, WorkSteps
-from headway.core.live.head import Key
-from headway.core.live.kept_groups import KeptGroups
-from headway.core.live.live_query import LiveQuery, Told, left, told_key
+from headway.core.base import Reason, Refused, WorkSteps, format_size
+from headway.core.live.live_query import Key, LiveQuery, Told, left, told_key
 from headway.core.log import State, StateEntry
 from headway.core.message import TOLD_KEY, KeyExtractor, Properties, Record, Run
-from headway.core.query import Match, Selection
+from headway.core.query import AGGREGATES, Aggregate, Groups, Match, Row, Selection, with_order
 from headway.core.routing import Registry
+from headway.core.selector import place_of
+
+# -- extremes ----------------------------------------------------------------------------------------------------------
+#
+# Least and greatest values of a group whose records come and go.
+#
+# Each value is there with the number of records that have it, and a heap has them by their places. What has no order is
+# null there, and its place is the last. What is gone is taken out of the heap when it comes to the top, or when most of
+# the heap is gone.
+
+
+VALUE_BYTES = 300
+"""The memory of a value beside its own bytes, about."""
+GONE_MAX = 64
+
+
+class KeptLeast(Aggregate):
+    __slots__ = ("_counts", "_heap")
+    down = False
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, tuple[object, int]] = {}
+        self._heap: list[bytes] = []
+
+    def add(self, value: object) -> int:
+        value = with_order(value)
+        place = place_of(value, down=self.down)
+        kept, count = self._counts.get(place, (value, 0))
+        self._counts[place] = kept, count + 1
+        if count:
+            return 0
+        heappush(self._heap, place)
+        return VALUE_BYTES + 2 * len(place)
+
+    def remove(self, value: object) -> int:
+        place = place_of(with_order(value), down=self.down)
+        kept, count = self._counts[place]
+        if count > 1:
+            self._counts[place] = kept, count - 1
+            return 0
+        del self._counts[place]
+        if len(self._heap) > 2 * len(self._counts) + GONE_MAX:
+            self._heap = list(self._counts)
+            heapify(self._heap)
+        return -VALUE_BYTES - 2 * len(place)
+
+    @property
+    def value(self) -> object:
+        while self._heap and self._heap[0] not in self._counts:
+            heappop(self._heap)
+        return self._counts[self._heap[0]][0] if self._heap else None
+
+
+class KeptGreatest(KeptLeast):
+    __slots__ = ()
+    down = True
+
+
+KEPT: Mapping[str, type[Aggregate]] = {**AGGREGATES, "min": KeptLeast, "max": KeptGreatest}
+"""Aggregates from which values can be taken out again."""
+
+
+# -- kept groups -------------------------------------------------------------------------------------------------------
+#
+# Groups whose records come and go.
+
+
+class KeptGroups(Groups):
+    def __init__(self, selection: Selection, bytes_max: int) -> None:
+        super().__init__(selection, KEPT)
+        self.bytes_max = bytes_max
+        self.others_bytes = 0
+        """The bytes of the groups of all other kept aggregates, which have the same limit together with these."""
+        self._records: dict[bytes, int] = {}
+        """The number of records in each group; one without any is no more."""
+        self._all = not selection.group_by
+        """There is one group, of all records, which is there without any, too."""
+        self.touched: dict[bytes, None] = {b"": None} if self._all else {}
+        """The groups that may have changed."""
+
+    def add(self, record: Record, key_of: KeyExtractor | None) -> None:
+        """Raises :class:`Refused` if there are too many groups, or too much in them."""
+        key, by, values = self.values(record, key_of)
+        group = self._groups.get(key) or self._begin(key, by)
+        for aggregate, value in zip(group[1], values, strict=True):
+            self.bytes += aggregate.add(value)
+        self._records[key] = self._records.get(key, 0) + 1
+        self.touched[key] = None
+        if self.bytes + self.others_bytes > self.bytes_max:
+            text = (f"group_by: the groups of all aggregates together take up more than {format_size(self.bytes_max)}; "
+                    "group by fewer values")  # fmt: skip
+            raise Refused(Reason.CLIENT_MEMORY, text)
+
+    def remove(self, record: Record, key_of: KeyExtractor | None) -> None:
+        """Takes a record out that was added."""
+        key, _, values = self.values(record, key_of)
+        for aggregate, value in zip(self._groups[key][1], values, strict=True):
+            self.bytes += aggregate.remove(value)
+        self._records[key] -= 1
+        self.touched[key] = None
+        if not self._records[key]:
+            del self._records[key]
+            if not self._all:
+                self._drop(key)
+
+    def row(self, key: bytes) -> tuple[list[object], Row] | None:
+        """Returns the values that a group is of, and its row; None if it is no more."""
+        group = self._groups.get(key)
+        return None if group is None else (group[0], self._row(*group))
+
+
+# -- kept rows ---------------------------------------------------------------------------------------------------------
+
 
 STEP_RECORDS = 32
 COLUMNS_A_LOOK = 4

@@ -18,8 +18,7 @@ from headway.core.consumer import (
 )
 from headway.core.live.kept_rows import KeptRows
 from headway.core.live.live_query import LiveQuery, Progress
-from headway.core.live.ordered_pages import OrderedPages
-from headway.core.live.page import Page
+from headway.core.live.ordered_pages import OrderedPages, Page
 from headway.core.log import Lane, Owners
 from headway.core.message import Record
 from headway.core.query import (

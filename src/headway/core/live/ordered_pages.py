@@ -8,16 +8,95 @@ order of their ends; the first that may be concerned is searched for, and the ot
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, islice
 
-from headway.core.live.head import Head, Key
-from headway.core.live.live_query import Progress
-from headway.core.live.page import Page
-from headway.core.log import StateEntry
-from headway.core.query import KeptOrder
+from headway.core.live.live_query import Head, Key, LiveQuery, Progress, Told, left
+from headway.core.log import State, StateEntry
+from headway.core.message import is_delete
+from headway.core.query import KeptOrder, Match
+from headway.core.routing import Registry
 
-STEP_RECORDS = 128
+# -- page --------------------------------------------------------------------------------------------------------------
+#
+# A live page: the records of a state from one place of an order to another, kept up to date.
+#
+# A page notes which keys may have entered, left or changed. When it tells, it looks at these alone. So what it costs is
+# what crosses its ends or happens within them, whatever its size.
+
+
+class Page(LiveQuery):
+    """Shows the records in the places from ``start`` to ``stop``, without it; ``head`` is that of their order."""
+
+    def __init__(
+        self,
+        source: State,
+        start: int,
+        stop: int,
+        head: Head,
+        match: Match,
+        every_s: float,
+        registry: Registry,
+        over: Callable[[LiveQuery], None],
+    ) -> None:
+        super().__init__(source, source.key, every_s, registry, over)
+        self.start, self.stop = start, stop
+        self.is_new = True
+        """Not all of its keys are noted, because they have not been looked at yet."""
+        self._head = head
+        self._match = match
+        self._touched: dict[Key, None] = {}
+        """The keys that may have entered, left or changed."""
+        self._members: dict[Key, bytes] = {}
+        """The keys that are shown, with their ranks."""
+
+    def touch(self, keys: Iterable[Key]) -> None:
+        self._touched.update(dict.fromkeys(keys))
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._touched)
+
+    def _changes(self, most: int) -> Iterable[Told]:
+        touched, head, members = self._touched, self._head, self._members
+        for key in list(islice(touched, most)):
+            del touched[key]
+            found, known = head.within(key, self.start, self.stop), members.get(key)
+            if found is not None and found.rank != known:
+                members[key] = found.rank
+                yield Told(found.record)
+            elif found is None and known is not None:
+                del members[key]
+                last = self.shown.get(*key)
+                assert last is not None
+                yield left(*key, self._why_left(key), last)
+
+    def _why_left(self, key: Key) -> str:
+        record = self.source.get(*key)
+        if record is None:
+            return "evicted" if self.source.evicted_records else "deleted"
+        if self.source.tombstones and is_delete(record, key[1]):
+            return record.properties.user_value("headway-why") or "deleted"
+        return "left_page" if self._match.accepts(record) else "changed"
+
+    def _keys_in_order(self) -> list[Key]:
+        return sorted(self._members, key=self._members.__getitem__)
+
+    def check(self) -> None:
+        """Asserts that it shows what is in its places, if it has told all."""
+        if self.ready and not self._touched:
+            assert sorted(self._members, key=self._members.__getitem__) == self._head.keys(self.start, self.stop)
+            assert len(self.shown) == len(self._members)
+
+
+# -- ordered pages -----------------------------------------------------------------------------------------------------
+
+
+PAGE_STEP_RECORDS = 128
 KEYS_A_LOOK = 64
 """So many keys of a new page are noted in the time of a look at a record."""
 TOUCHED_MAX = 2048
@@ -101,7 +180,7 @@ class OrderedPages:
         order, looked = self.order, 0
         self._touched = 0
         half = TOUCHED_MAX // 2
-        step = max(1, min(STEP_RECORDS, half // (len(self._pages) + 1)))  # any change may be for all pages
+        step = max(1, min(PAGE_STEP_RECORDS, half // (len(self._pages) + 1)))  # any change may be for all pages
         while looked < most and self._touched <= half and not order.gone and not order.is_current(upto):
             looked += 1 + order.catch_up(upto, min(step, most - looked))
         if not self.is_current(upto):

@@ -1,27 +1,34 @@
 """Messages as records and runs; their topics, filters and keys."""
 
-from headway.core.message.deletes import DELETE, EVENT, OUT_OF_FOCUS, TOLD, is_delete, may_delete, says_delete
-from headway.core.message.filter_trie import FilterTrie
-from headway.core.message.job_patience import JOB_PATIENCE, job_patience_s, parse_patience
 from headway.core.message.keys import (
+    DELTA,
     MAX_KEY_CHARS,
+    MERGE,
     NOT_JSON,
     TOLD_KEY,
     BadKey,
+    BadPatch,
     KeyExtractor,
     compile_key,
+    difference,
     field_reader,
+    merged,
     resolve,
+    says_merge,
 )
-from headway.core.message.merge_patch import DELTA, MERGE, BadPatch, difference, merged, says_merge
-from headway.core.message.message_groups import GROUP, GROUP_SEQUENCE, group_of
-from headway.core.message.receipt_request import ReceiptRequest, receipt_request
 from headway.core.message.record import (
     ACCEPTED,
+    DELETE,
+    EVENT,
+    GROUP,
+    GROUP_SEQUENCE,
+    JOB_PATIENCE,
     JOURNALED,
     NO_PROPERTIES,
+    OUT_OF_FOCUS,
     SCAN_BYTES,
     SCAN_MAX,
+    TOLD,
     TOPICS,
     TRANSIENT,
     Dialect,
@@ -31,20 +38,32 @@ from headway.core.message.record import (
     Gap,
     OwnProperties,
     Properties,
+    ReceiptRequest,
     Record,
     Run,
     Said,
+    TraceContext,
+    group_of,
+    is_delete,
+    job_patience_s,
+    may_delete,
+    parse_patience,
+    parse_traceparent,
     read_said_with,
+    receipt_request,
     routing_key_of,
+    sampled_context,
+    says_delete,
     text_bytes,
     topic_of,
 )
-from headway.core.message.topic_tree import TopicTree
 from headway.core.message.topics import (
     MAX_TOPIC_BYTES,
     RENEW,
     TREE_LEVELS,
     BadTopic,
+    FilterTrie,
+    TopicTree,
     covers,
     has_wildcard,
     is_deep,
@@ -59,7 +78,6 @@ from headway.core.message.topics import (
     validate_filter,
     validate_topic,
 )
-from headway.core.message.trace_context import TraceContext, parse_traceparent, sampled_context
 
 __all__ = [
     "ACCEPTED", "BadKey", "BadPatch", "BadTopic", "compile_key", "covers", "DELETE", "DELTA", "Dialect",

@@ -19,14 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from itertools import accumulate, chain
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from operator import eq
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
-if TYPE_CHECKING:
-    from headway.core.message.receipt_request import ReceiptRequest
+from headway.core.base import ConfigError, parse_duration
+
+# -- record ------------------------------------------------------------------------------------------------------------
+
 
 TEXT_BYTES_MAX = 65_535
 """The bytes of a text that every protocol can carry: MQTT's strings have a length of two bytes."""
@@ -370,3 +374,204 @@ class Envelope(Protocol):
 
     def ends(self, cut: Any, start: int, stop: int) -> list[int]:
         """Returns the end of each delivery in the bytes that ``write`` returns."""
+
+
+# -- receipt request ---------------------------------------------------------------------------------------------------
+#
+# A receipt request: a publisher asks what became of one record. Each protocol has its own way to carry the request.
+#
+# A request that cannot be understood has a ``fault``. The record is published all the same, and the publisher is told
+# the fault instead of the figures.
+
+
+DEFAULT_WAIT_S = 30.0
+WAIT_MAX_S = 3600.0
+"""The longest time; a request for more gets this."""
+_PLAIN = {"", "true", "yes", "on"}
+_TAKES = "it takes a duration such as 30s, or true"
+
+
+class ReceiptRequest(msgspec.Struct, frozen=True):
+    wait_s: float = DEFAULT_WAIT_S
+    """The receipt is given after this time, even if consumers have not settled the record by then."""
+    reply_to: str = ""
+    """The topic of the receipt; empty: the receipt is an advisory."""
+    exchange: str | None = None
+    """The exchange that the receipt is published to, under the routing key of ``reply_to``; None: to the topic."""
+    correlation: bytes | None = None
+    """Sent back with the receipt."""
+    fault: str = ""
+
+    @property
+    def size(self) -> int:
+        """Memory in bytes, without the object itself."""
+        return len(self.reply_to) + len(self.correlation or b"") + len(self.fault)
+
+
+def receipt_request(
+    value: object, *, reply_to: str = "", exchange: str | None = None, correlation: bytes | None = None
+) -> ReceiptRequest:
+    """Returns the request that a property with this value makes."""
+    wait_s, fault = DEFAULT_WAIT_S, ""
+    if isinstance(value, str) and value.strip().lower() not in _PLAIN:
+        try:
+            wait_s = min(parse_duration(value), WAIT_MAX_S)
+            if not wait_s:
+                fault = f"receipt={value[:40]!r}: a receipt needs some time; {_TAKES}"
+        except ConfigError as error:
+            fault = f"receipt={value[:40]!r}: {error}; {_TAKES}"
+    elif not isinstance(value, str) and value is not True:
+        fault = f"receipt is of the type {type(value).__name__}; {_TAKES}, as text"
+    if exchange is None and reply_to.startswith("$"):
+        reply_to, fault = "", "topics that start with $ are the broker's own, so no receipt can be sent there"
+    return ReceiptRequest(wait_s, reply_to, exchange, correlation, fault)
+
+
+# -- trace context -----------------------------------------------------------------------------------------------------
+#
+# Trace context: a record says which trace it belongs to, by the property ``traceparent`` (W3C Trace Context).
+#
+# The broker reads it, and never writes it: consumers get it as it came.
+
+
+TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
+STATE_CHARS_MAX = 512
+"""A longer ``tracestate`` is not repeated in spans."""
+_LENGTH = 55
+_FLAGS_AT = 54
+"""The digit with the flag *sampled*, its lowest bit."""
+_SAMPLED = frozenset("13579bdf")
+_HEX = frozenset("0123456789abcdef")
+
+
+class TraceContext(NamedTuple):
+    trace_id: int
+    span_id: int
+    """The span of the publisher."""
+    flags: int
+    state: str = ""
+    """The ``tracestate`` of the record."""
+
+
+def sampled_context(run: Run) -> TraceContext | None:
+    """Returns the trace context of a run; None if its trace is not sampled, or it has none that can be understood."""
+    found = _value(run, TRACEPARENT)
+    if found is None or found[_FLAGS_AT : _FLAGS_AT + 1] not in _SAMPLED:
+        return None  # the cheapest look comes first: most are not sampled
+    context = parse_traceparent(found)
+    if context is None:
+        return None
+    state = _value(run, TRACESTATE)
+    return context._replace(state=state) if state and len(state) <= STATE_CHARS_MAX else context
+
+
+def parse_traceparent(text: str) -> TraceContext | None:
+    """Returns None if the text is no trace context. One of a later version is read as far as this version goes."""
+    later = text[:2] != "00"
+    if len(text) < _LENGTH or (len(text) > _LENGTH and not (later and text[_LENGTH] == "-")):
+        return None
+    parts = text[:_LENGTH].split("-")
+    if [len(part) for part in parts] != [2, 32, 16, 2] or not all(map(_HEX.issuperset, parts)) or parts[0] == "ff":
+        return None
+    trace_id, span_id, flags = (int(part, 16) for part in parts[1:])
+    return TraceContext(trace_id, span_id, flags) if trace_id and span_id else None
+
+
+def _value(run: Run, name: str) -> str | None:
+    """Returns the text of a header, or of a user property, of this name."""
+    if run.headers:
+        value = run.headers.get(name)
+        if isinstance(value, bytes):
+            return value.decode("ascii", "replace")
+        if isinstance(value, str):
+            return value
+    return run.properties.user_value(name) if run.properties.user else None
+
+
+# -- deletes -----------------------------------------------------------------------------------------------------------
+#
+# Deletes: records that take their key out of the state of their topic.
+#
+# A record is a delete if it says so with the user property ``delete``, or if it has no payload and a key (keys.py). Its
+# subscribers are told with marks, which are written before the record goes into the journal and the lanes (parts.py).
+
+
+TOLD = "headway-"
+"""The names of the broker's own user properties begin so."""
+EVENT = "headway-event"
+OUT_OF_FOCUS = "out_of_focus"
+"""An event: the key of the record does not match any more."""
+"""The user property with which the broker tells what a record is, if it is not an ordinary one."""
+DELETE = "delete"
+_NO = frozenset({"false", "0", "no", "off"})
+
+
+def says_delete(properties: Properties) -> bool:
+    """Tells whether a record with these properties is a delete, with or without a payload."""
+    if not properties.user:
+        return False
+    return properties.user_value(EVENT) == DELETE or says(properties, DELETE)
+
+
+def says(properties: Properties, name: str) -> bool:
+    """Tells whether a user property is there and has any value but ``false``, ``no``, ``off``, ``0``."""
+    said = properties.user_value(name)
+    return said is not None and said.lower() not in _NO
+
+
+def is_delete(record: Record, key: str | None) -> bool:
+    """Tells whether a record with this key is a delete."""
+    return (not record.payload and key is not None) or says_delete(record.properties)
+
+
+def may_delete(run: Run) -> bool:
+    """Tells whether there may be a delete among the records of a run."""
+    return any(map(eq, run.bodies, run.ends)) or says_delete(run.properties)
+
+
+# -- job patience ------------------------------------------------------------------------------------------------------
+#
+# Job patience: a message says for how long its job may take, whoever gets it from a queue.
+
+
+JOB_PATIENCE = "x-headway-patience"
+"""The name of the header, or of the user property."""
+DURATION_CHARS_MAX = 64
+
+
+def job_patience_s(properties: Properties) -> float:
+    """Returns the patience that a message asks for, in seconds; 0 if it asks for none, or not in a way that can be
+    understood."""
+    value = properties.user_value(JOB_PATIENCE) if properties.user else None
+    if value is None or len(value) > DURATION_CHARS_MAX:
+        return 0.0
+    try:
+        return parse_patience(value)
+    except ConfigError:
+        return 0.0
+
+
+@lru_cache(256)
+def parse_patience(value: str) -> float:
+    """Raises ConfigError."""
+    return parse_duration(value)
+
+
+# -- message groups ----------------------------------------------------------------------------------------------------
+#
+# Message groups: a message says by two properties that it is one of a group, which one consumer of a queue gets.
+
+
+GROUP = "JMSXGroupID"
+"""The name of the property that names the group, in all protocols; those of JMS have it as a field."""
+GROUP_SEQUENCE = "JMSXGroupSeq"
+"""The name of the property that numbers the messages of a group; a negative number closes the group."""
+
+
+def group_of(properties: Properties) -> tuple[str, bool]:
+    """Returns the group of a message, and whether the message closes it; an empty one: it is in no group."""
+    group = properties.user_value(GROUP) if properties.user else None
+    if not group:
+        return "", False
+    return group, (properties.user_value(GROUP_SEQUENCE) or "").startswith("-")

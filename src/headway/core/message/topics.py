@@ -10,7 +10,7 @@ for its parent and all levels below. Rules:
 - Only ``validate_*`` and ``parse_shared_filter`` check their input. All other functions expect valid topics and
   filters.
 
-:class:`FilterTrie` has filters and finds those that match a topic (lanes, policies). The tree in topic_tree.py has
+:class:`FilterTrie` has filters and finds those that match a topic (lanes, policies). The tree in topics.py has
 topics and finds those that match a filter (retained messages).
 """
 
@@ -18,9 +18,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
 
 from headway.core.base import HeadwayError, Reason, RecentCache
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
 
 MAX_TOPIC_BYTES = 65_535
 TREE_LEVELS = 128
@@ -238,3 +242,353 @@ def table_name(filter: str) -> str:
 
     It is in small letters, because SQL ignores case; empty if the filter has only wildcards."""
     return "_".join(level for level in filter.lower().split("/") if level not in ("+", "#", ""))
+
+
+# -- topic tree --------------------------------------------------------------------------------------------------------
+#
+# A tree of topics, each with a value, searched with filters. (The trie of filters is in topics.py.)
+
+
+V = TypeVar("V")
+
+
+class _Missing:
+    """Marks a node without a value, because None is a value."""
+
+
+_MISSING = _Missing()
+
+
+class _TreeNode(Generic[V]):
+    """A level of the topics in a :class:`TopicTree`. Siblings are linked in the order in which they were added."""
+
+    __slots__ = ("children", "count", "first", "last", "name", "next", "previous", "topic", "value")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        """The number of topics here and below."""
+        self.topic = ""
+        self.value: V | _Missing = _MISSING
+        self.children: dict[str, _TreeNode[V]] | None = None
+        self.first: _TreeNode[V] | None = None
+        self.last: _TreeNode[V] | None = None
+        self.previous: _TreeNode[V] | None = None
+        self.next: _TreeNode[V] | None = None
+
+    def child(self, name: str) -> _TreeNode[V]:
+        """Returns the child of that name; a new child goes to the end of the list."""
+        if self.children is None:
+            self.children = {}
+        child = self.children.get(name)
+        if child is None:
+            child = self.children[name] = _TreeNode(name)
+            child.previous = self.last
+            if self.last is None:
+                self.first = child
+            else:
+                self.last.next = child
+            self.last = child
+        return child
+
+    def drop(self, child: _TreeNode[V]) -> None:
+        """Removes ``child``, which has neither a value nor children, so a scan that has stopped at it yields nothing.
+
+        The child keeps its ``next``, so such a scan can go on from it."""
+        assert self.children is not None
+        del self.children[child.name]
+        before, after = child.previous, child.next
+        if before is None:
+            self.first = after
+        else:
+            before.next = after
+        if after is None:
+            self.last = before
+        else:
+            after.previous = before
+        child.previous = None
+
+
+class TopicTree(Generic[V]):
+    """Topics with values; a scan finds those that match a filter.
+
+    ``match_filter`` and ``scan`` are lazy. They hold one position per level and no list of further topics, so a scan
+    can pause while its consumer is slow. The tree may change between two steps. Guarantees:
+
+    - a topic that exists from the start of the scan to its end is yielded exactly once, with its value at that time;
+    - a topic that is set or deleted meanwhile may be yielded or not; one that is deleted and set again may come twice;
+    - a topic that is deleted at the time of the step is not yielded.
+    """
+
+    def __init__(self) -> None:
+        # Two trees, as in FilterTrie: a filter that starts with a wildcard does not match topics that start with "$".
+        self._plain: _TreeNode[V] = _TreeNode("")
+        self._dollar: _TreeNode[V] = _TreeNode("")
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _root(self, text: str) -> _TreeNode[V]:
+        return self._dollar if text[0] == "$" else self._plain
+
+    def set(self, topic: str, value: V) -> bool:
+        """Sets the value of ``topic``. Returns True if it had none."""
+        node = self._root(topic)
+        for name in topic.split("/"):
+            node = node.child(name)
+        fresh = node.value is _MISSING
+        node.topic = topic
+        node.value = value
+        if fresh:
+            self._size += 1
+            for above in self._path(topic) or ():
+                above.count += 1
+        return fresh
+
+    def _path(self, topic: str) -> list[_TreeNode[V]] | None:
+        """Returns the nodes from the root to the topic's node; None if there is no such node."""
+        path = [self._root(topic)]
+        for name in topic.split("/"):
+            child = (path[-1].children or {}).get(name)
+            if child is None:
+                return None
+            path.append(child)
+        return path
+
+    def get(self, topic: str) -> V | None:
+        """Returns the value of ``topic``; None if it has none."""
+        path = self._path(topic)
+        value = path[-1].value if path else _MISSING
+        return None if isinstance(value, _Missing) else value
+
+    def delete(self, topic: str) -> V | None:
+        """Removes ``topic`` and returns its value; None if it had none."""
+        path = self._path(topic)
+        if path is None:
+            return None
+        node = path.pop()
+        value = node.value
+        if isinstance(value, _Missing):
+            return None
+        node.value = _MISSING
+        self._size -= 1
+        node.count -= 1
+        for above in path:
+            above.count -= 1
+        while path and not node.children and node.value is _MISSING:
+            parent = path.pop()
+            parent.drop(node)
+            node = parent
+        return value
+
+    def count(self, filter_: str) -> int | None:
+        """Returns how many topics match a filter; None: that takes a scan, for a wildcard is before its end."""
+        above, wild, below = filter_.partition("#")
+        if "+" in filter_ or below:
+            return None
+        node = self._root(filter_)
+        if wild:
+            above = above.removesuffix("/")
+        for name in above.split("/") if above or filter_[0] == "/" else ():
+            if (child := (node.children or {}).get(name)) is None:
+                return 0
+            node = child
+        return node.count if wild else int(not isinstance(node.value, _Missing))
+
+    def match_filter(self, filter_: str) -> Iterator[tuple[str, V]]:
+        """Yields (topic, value) for each topic that ``filter_`` matches, in any order."""
+        return (found for found in self.scan(filter_, 1) if found is not None)
+
+    def scan(self, filter_: str, visits_max: int) -> Iterator[tuple[str, V] | None]:
+        """Yields like ``match_filter``, but also None whenever it has visited ``visits_max`` nodes in a row without a
+        match."""
+        visits = 0
+        levels = filter_.split("/")
+        last = len(levels) - 1
+        # A stack of: node, index of the filter level that its children are matched with, siblings follow.
+        places: list[tuple[_TreeNode[V] | None, int, bool]] = [(self._root(filter_), 0, False)]
+        while places:
+            node, at, wide = places.pop()
+            if node is None:
+                continue
+            visits += 1
+            if visits >= visits_max:
+                visits = 0
+                yield None
+            if wide:
+                places.append((node.next, at, True))
+            level = levels[at] if at <= last else ""
+            if at > last or level == "#":
+                value = node.value
+                if not isinstance(value, _Missing):
+                    visits = 0
+                    yield node.topic, value
+            if at <= last and node.children:
+                if level == "#":
+                    places.append((node.first, at, True))
+                elif level == "+":
+                    places.append((node.first, at + 1, True))
+                else:
+                    places.append((node.children.get(level), at + 1, False))
+
+
+# -- filter trie -------------------------------------------------------------------------------------------------------
+#
+# A trie of filters finds all filters that match a topic, in one walk over its levels.
+
+
+H = TypeVar("H", bound=Hashable)
+
+
+class _TrieNode(Generic[H]):
+    """A level of the filters with wildcards. "+" is a child like any other (no topic has a level of that name)."""
+
+    __slots__ = ("below", "children", "values")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _TrieNode[H]] = {}
+        self.values: dict[H, None] = {}
+        """Values of the filters that end at this level."""
+        self.below: dict[H, None] = {}
+        """Values of the filters that go on from this level with "#"."""
+
+
+class FilterTrie(Generic[H]):
+    """Filters with values; ``match`` finds the values of all filters that match a topic.
+
+    Filters without wildcards are not in the tree: a dict has them. The order of the values that ``match`` returns
+    depends only on the calls of ``add`` and ``remove`` before it.
+    """
+
+    def __init__(self) -> None:
+        self._exact: dict[str, dict[H, None]] = {}
+        self._deep: dict[str, tuple[DeepFilter, dict[H, None]]] = {}
+        # Filters that start with "$" have a tree of their own, which only topics that start with "$" look into.
+        self._plain: _TrieNode[H] = _TrieNode()
+        self._dollar: _TrieNode[H] = _TrieNode()
+        self._size = 0
+        self.visited = 0
+        """Nodes that the last match visited."""
+
+    def __len__(self) -> int:
+        """Returns the number of (filter, value) pairs."""
+        return self._size
+
+    def _root(self, text: str) -> _TrieNode[H]:
+        return self._dollar if text[0] == "$" else self._plain
+
+    def add(self, filter_: str, value: H) -> bool:
+        """Adds a value. Returns False if the filter has it already."""
+        if not has_wildcard(filter_):
+            values = self._exact.setdefault(filter_, {})
+        elif is_deep(filter_):
+            if filter_ not in self._deep:
+                self._deep[filter_] = DeepFilter(filter_), {}
+            values = self._deep[filter_][1]
+        else:
+            node = self._root(filter_)
+            for level in filter_.split("/"):
+                if level == "#":
+                    break
+                child = node.children.get(level)
+                if child is None:
+                    child = node.children[level] = _TrieNode()
+                node = child
+            values = node.below if filter_[-1] == "#" else node.values
+        if value in values:
+            return False
+        values[value] = None
+        self._size += 1
+        return True
+
+    def remove(self, filter_: str, value: H) -> bool:
+        """Removes a value, and nodes that are empty then. Returns False if the filter does not have the value."""
+        if has_wildcard(filter_) and is_deep(filter_):
+            return self._remove_deep(filter_, value)
+        path: list[tuple[_TrieNode[H], str]] = []
+        node = self._root(filter_)
+        if has_wildcard(filter_):
+            for level in filter_.split("/"):
+                if level == "#":
+                    break
+                child = node.children.get(level)
+                if child is None:
+                    return False
+                path.append((node, level))
+                node = child
+            values = node.below if filter_[-1] == "#" else node.values
+        else:
+            values = self._exact.get(filter_, {})
+        if value not in values:
+            return False
+        del values[value]
+        self._size -= 1
+        if not has_wildcard(filter_):
+            if not values:
+                del self._exact[filter_]
+            return True
+        for parent, level in reversed(path):
+            if node.children or node.values or node.below:
+                break
+            del parent.children[level]
+            node = parent
+        return True
+
+    def _remove_deep(self, filter_: str, value: H) -> bool:
+        _, values = self._deep.get(filter_, (None, {}))
+        if value not in values:
+            return False
+        del values[value]
+        self._size -= 1
+        if not values:
+            del self._deep[filter_]
+        return True
+
+    def match(self, topic: str) -> list[H]:
+        """Returns the values of all filters that match ``topic``, each once."""
+        exact = self._exact.get(topic)
+        found = [exact] if exact else []
+        visited = 0
+        if self._deep and is_deep(topic + "/"):  # a filter that matches may have one level more, "#"
+            levels = topic.split("/")
+            visited += sum(1 + test.runs for test, _ in self._deep.values())
+            found += [values for test, values in self._deep.values() if test.fits(topic, levels)]
+        root = self._root(topic)
+        if root.children or root.below:
+            visited += self._descend([root], topic.split("/"), found)
+        self.visited = visited
+        if not found:
+            return []
+        if len(found) == 1:
+            return list(found[0])
+        return list(dict.fromkeys(value for values in found for value in values))
+
+    @staticmethod
+    def _descend(nodes: list[_TrieNode[H]], levels: list[str], found: list[dict[H, None]]) -> int:
+        """Follows all levels at once. ``nodes`` are the nodes that the levels so far lead to, at most one per filter.
+        Returns the number of nodes visited."""
+        visited = 0
+        for level in levels:
+            visited += len(nodes)
+            following: list[_TrieNode[H]] = []
+            for node in nodes:
+                if node.below:
+                    found.append(node.below)
+                children = node.children
+                if children:
+                    child = children.get(level)
+                    if child is not None:
+                        following.append(child)
+                    child = children.get("+")
+                    if child is not None:
+                        following.append(child)
+            if not following:
+                return visited
+            nodes = following
+        for node in nodes:
+            if node.values:
+                found.append(node.values)
+            if node.below:
+                found.append(node.below)
+        return visited + len(nodes)

@@ -1,8 +1,18 @@
 """When a consumer is slow, and what follows. Numbers in, decisions out."""
 
-from headway.core.policy.case import Case
-from headway.core.policy.evaluation import EASE, PolicyState, evaluate, replace_policy
-from headway.core.policy.flap import FlapControl
+from headway.core.policy.evaluation import (
+    EASE,
+    Case,
+    FlapControl,
+    PolicyState,
+    Prospect,
+    Trial,
+    evaluate,
+    outlook,
+    parse_trials,
+    replace_policy,
+    try_out,
+)
 from headway.core.policy.meters import (
     AHEAD,
     ANY_LUMP_BYTES,
@@ -24,7 +34,6 @@ from headway.core.policy.meters import (
     plugged_meter,
     waiting,
 )
-from headway.core.policy.outlook import Prospect, outlook
 from headway.core.policy.rules import (
     ACTIONS,
     CONDITIONS,
@@ -54,7 +63,6 @@ from headway.core.policy.rules import (
     policy_named,
     tell,
 )
-from headway.core.policy.trial import Trial, parse_trials, try_out
 from headway.core.policy.verdicts import (
     BLOCKED_S,
     BURST_FACTOR,

@@ -19,7 +19,7 @@ and leaves the doing to the caller. Each rule goes through these phases, indepen
 4. **Stepping back**: a rule with ``until`` steps back when ``until`` holds and ``when`` does not. Without ``until``, it
    steps back when ``when`` fails even with its thresholds eased by a fifth. Then an action that lasts gets a ``clear``
    decision; an action that is done once gets none. A consumer that goes to and fro is judged once, and has to be well
-   for longer each time (rule_state.py).
+   for longer each time (rule.py).
 5. **An idle consumer is never slow**: while nothing waits and nothing is in flight, no ``when`` holds and every rule
    steps back, at once unless it wavers. So no consumer stays marked after it has recovered.
 6. **Clocks restart when the lag was gone**, even if it was gone only between two looks: a condition that needs lag has
@@ -38,14 +38,18 @@ The caller looks at a consumer for as long as it lags or its state is not ``sett
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import inf
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from math import ceil, inf
 
 import msgspec
 
-from headway.core.policy.meters import Sample
-from headway.core.policy.rules import SLACK_S, Action, Move, Phase, Policy, Rule, RuleState
-from headway.core.policy.verdicts import Decision, DecisionKind
+from headway.core.policy.meters import Holding, Meter, Sample
+from headway.core.policy.rules import SLACK_S, Action, Move, Phase, Policy, Reading, Rule, RuleState, parse_policies
+from headway.core.policy.verdicts import Decision, DecisionKind, Verdict
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
 
 EASE = 0.2
 """The share of its threshold by which a value must be back on the right side before a rule steps back."""
@@ -258,3 +262,254 @@ def _clear(index: int, rule: Rule, state: RuleState, sample: Sample, now: float)
         undone=state.actions,
         relapses=state.relapses,
     )
+
+
+# -- flap --------------------------------------------------------------------------------------------------------------
+#
+# Flap control: a client that is disconnected for slowness again and again has to wait longer each time.
+#
+# After the first disconnect the client may come straight back. After the second one within ``forgive_s`` it is shut out
+# for ``base_s``, then for twice as long each time, up to ``max_s``. ``forgive_s`` without a disconnect clears the
+# record.
+
+
+CLIENTS_MAX = 10_000
+
+
+class FlapControl:
+    def __init__(self, base_s: float = 1.0, max_s: float = 300.0, forgive_s: float = 600.0) -> None:
+        self.base_s = base_s
+        self.max_s = max_s
+        self.forgive_s = forgive_s
+        self._strikes: OrderedDict[str, tuple[int, float, float]] = OrderedDict()
+        """By client: (strikes, time of the last strike, shut out until)."""
+
+    def strike(self, client: str, now: float) -> float:
+        """Notes that a client was disconnected for slowness. Returns for how many seconds it is shut out."""
+        strikes, last, _ = self._strikes.pop(client, (0, now, now))
+        strikes = 1 if now - last > self.forgive_s else strikes + 1
+        out_s = 0.0 if strikes == 1 else min(self.max_s, self.base_s * 2.0 ** min(strikes - 2, 32))
+        self._strikes[client] = (strikes, now, now + out_s)
+        if len(self._strikes) > CLIENTS_MAX:
+            self._strikes.popitem(last=False)
+        return out_s
+
+    def wait_s(self, client: str, now: float) -> float:
+        """Returns for how many more seconds the client is shut out, rounded up to tenths; 0: it may connect."""
+        entry = self._strikes.get(client)
+        return max(0.0, ceil((entry[2] - now) * 10 - 1e-6) / 10) if entry else 0.0
+
+    def strikes(self, client: str) -> int:
+        entry = self._strikes.get(client)
+        return entry[0] if entry else 0
+
+
+# -- outlook -----------------------------------------------------------------------------------------------------------
+#
+# The outlook: what a policy would do next about a consumer, and how far each of its rules is from that.
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """One rule, as a consumer stands with it."""
+
+    rule: int
+    """The rule's number, from 1."""
+    name: str
+    action: Action
+    enforced: bool
+    applies: bool
+    """False for a rule that is for other consumers only (``keyed``)."""
+    phase: str
+    """``idle``, ``pending`` (its condition holds), ``counted`` (it held often, and not often enough) or ``active``."""
+    held_s: float
+    """For how long the condition has held, or the rule is active."""
+    window_s: float
+    """For how long the condition has to hold."""
+    readings: tuple[Reading, ...]
+    """All comparisons of its condition, as they are now."""
+
+
+def outlook(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Prospect]:
+    """Returns how a consumer stands with each rule of its policy."""
+    phases = state.phases or [(Phase.IDLE, now)] * len(policy.rules)
+    return [
+        Prospect(
+            rule=number, name=rule.name, action=rule.then, enforced=rule.enforce, applies=state.keyed or not rule.keyed,
+            phase=phase.name.lower(), held_s=max(0.0, now - since) if phase is not Phase.IDLE else 0.0,
+            window_s=rule.for_s, readings=rule.when.readings(rule.judged(sample)),
+        )
+        for number, (rule, (phase, since)) in enumerate(zip(policy.rules, phases, strict=True), 1)
+    ]  # fmt: skip
+
+
+# -- trial -------------------------------------------------------------------------------------------------------------
+#
+# Trials: policies that judge consumers beside the policy in force, and change nothing.
+#
+# A trial judges the same samples as the policy in force, by a state of its own. None of its rules is enforced. The
+# meter ``slow_count`` counts what the trial itself has marked slow, as it would if it were in force; ``slow_fraction``
+# is that of the policies in force.
+
+
+class Trial:
+    """Where one trial stands with one consumer."""
+
+    __slots__ = ("_counts", "policy", "slow", "slow_count", "state")
+
+    def __init__(self, policy: Policy, late_s: float) -> None:
+        self.policy = policy
+        self.state = PolicyState()
+        self.state.late_s = late_s
+        self.slow = False
+        self.slow_count = 0
+        self._counts = policy.compares("slow_count")
+
+    def evaluate(self, sample: Sample, now: float, late_s: float, *, connected: bool = True) -> list[Decision]:
+        """Returns what the trial decides now. ``late_s``: the sum of the broker's lateness. ``connected``: the client
+        is there, so that it can be disconnected."""
+        self.state.keep_up(late_s)
+        if self._counts:
+            sample = msgspec.structs.replace(sample, slow_count=self.slow_count)
+        decisions = [
+            decision for decision in evaluate(self.policy, self.state, sample, now)
+            if connected or not decision.action.kind.needs_connection
+        ]
+        self.slow_count += self.slow and self.state.slow_anew
+        if any(decision.kind is DecisionKind.FIRE for decision in decisions) and not self.slow:
+            self.slow, self.slow_count = True, self.slow_count + 1
+        elif self.slow and not any(True for _ in self.state.active()):
+            self.slow = False
+        return decisions
+
+
+def parse_trials(tables: object) -> tuple[Policy, ...]:
+    """Returns the policies of a file's ``[[trial]]`` tables, in its order. None of their rules is enforced."""
+    policies = parse_policies(tables, kind="trial")
+    return tuple(
+        msgspec.structs.replace(
+            policy, rules=tuple(msgspec.structs.replace(rule, enforce=False) for rule in policy.rules)
+        )
+        for policy in policies
+    )
+
+
+def try_out(policies: Iterable[Policy], running: Iterable[Trial], late_s: float) -> tuple[Trial, ...]:
+    """Returns the trials of a consumer, one for each policy. Those that run already go on."""
+    known = {trial.policy.name: trial for trial in running}
+    found = []
+    for policy in policies:
+        trial = known.get(policy.name)
+        if trial is None or trial.policy != policy:
+            trial = Trial(policy, late_s)
+        trial.state.keep_up(late_s)
+        found.append(trial)
+    return tuple(found)
+
+
+# -- case --------------------------------------------------------------------------------------------------------------
+#
+# A case is the governor's data on one consumer: policy, meter, last sample, last verdict, and last announcements.
+
+
+IDLE = Sample()
+GAP_TOLD_EVERY_S = 1.0
+
+
+class Case:
+    __slots__ = (
+        "_gap_told", "_gap_told_s", "_offline_told", "blocked_publishers_s", "holding", "last_sample", "last_verdict",
+        "meter", "patient_until_s", "policies_version", "policy", "state", "trials", "tried",
+    )  # fmt: skip
+
+    def __init__(self, policy: Policy, meter: Meter) -> None:
+        self.policy = policy
+        self.policies_version = 0
+        """The version of the broker's policies from which its own was chosen."""
+        self.state = PolicyState()
+        self.meter = meter
+        self.last_sample = IDLE
+        """The sample of the governor's last look."""
+        self.holding: Holding | None = None
+        """The holding of its unacknowledged deliveries; None: it was not looked at for that."""
+        self.last_verdict: Verdict | None = None
+        self.blocked_publishers_s = 0.0
+        """The seconds for which publishers were not read because of this consumer."""
+        self.trials: tuple[Trial, ...] = ()
+        """The trials that judge it beside its policy (evaluation.py)."""
+        self.tried: tuple[Policy, ...] | None = ()
+        """The trials of the broker from which they were chosen; None: they are to be chosen anew."""
+        self.patient_until_s = -inf
+        """Until then no rule judges the consumer, because an operator has said so."""
+        self._gap_told = 0
+        self._gap_told_s = 0.0
+        self._offline_told = False
+
+    # -- its policy -------------------------------------------------------------------------------------------------
+
+    def govern_by(self, policy: Policy) -> None:
+        """Sets the policy. Its rules begin anew."""
+        self.policy, self.state = policy, PolicyState()
+
+    def evaluate(self, sample: Sample, now: float) -> list[Decision]:
+        """Returns the policy's decisions now; none while an operator's patience lasts."""
+        if now < self.patient_until_s:
+            return []
+        decisions = evaluate(self.policy, self.state, sample, now)
+        if self.state.slow_anew:
+            self.meter.slow_again()
+        return decisions
+
+    def give_patience(self, until_s: float) -> None:
+        """Has no rule judge the consumer until then. Rules that have not fired begin anew."""
+        self.patient_until_s = until_s
+        self.state.calm_down()
+
+    @property
+    def plugged(self) -> tuple[str, ...]:
+        """Returns the plugged-in meters that its policy and its trials compare."""
+        named = dict.fromkeys(self.policy.plugged)
+        for trial in self.trials:
+            named |= dict.fromkeys(trial.policy.plugged)
+        return tuple(named)
+
+    def lasting(self) -> Iterator[Action]:
+        """Yields the actions that are in force for the consumer."""
+        return self.state.lasting(self.policy)
+
+    # -- how it fares -----------------------------------------------------------------------------------------------
+
+    @property
+    def slow(self) -> bool:
+        return self.meter.slow
+
+    @property
+    def slow_count(self) -> int:
+        """Returns how often the consumer was slow, as a rule found."""
+        return self.meter.slow_count
+
+    @property
+    def calm(self) -> bool:
+        """Tells whether the consumer is not slow and no clock of its rules runs."""
+        return not self.meter.slow and self.state.settled and all(trial.state.settled for trial in self.trials)
+
+    def recover(self, now: float) -> bool:
+        """Marks the consumer as recovered if no rule is active any more. Returns whether it was slow until now. A rule
+        whose action is done once ends without a decision, so this is called at each look."""
+        if not self.meter.slow or any(True for _ in self.state.active()):
+            return False
+        self.meter.mark_recovered(now)
+        return True
+
+    # -- what was announced -----------------------------------------------------------------------------------------
+
+    def gap_to_tell(self, total: int, now: float) -> int:
+        """Returns how many skipped records are to be announced now, which happens once a second at most."""
+        if total == self._gap_told or now - self._gap_told_s < GAP_TOLD_EVERY_S:
+            return 0
+        fresh, self._gap_told, self._gap_told_s = total - self._gap_told, total, now
+        return fresh
+
+    def offline_to_tell(self, offline: bool) -> bool:
+        """Returns whether it is to be announced that the consumer now reads from disk, or no longer does."""
+        before, self._offline_told = self._offline_told, offline
+        return before != offline

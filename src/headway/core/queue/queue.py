@@ -21,10 +21,16 @@ A shared subscription's group is a queue that ends with its last member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from enum import StrEnum
 
-from headway.core.base import NO_TIMER, Reason, moved
+from headway.core.base import DELIVERY_WORK, NO_TIMER, Reason, Refused, WorkSteps, moved
 from headway.core.consumer import (
+    ENDED,
+    Channel,
     DeadLetter,
     Delivery,
     Feed,
@@ -37,19 +43,175 @@ from headway.core.consumer import (
 )
 from headway.core.delivery import Fanout
 from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
-from headway.core.message import Run
-from headway.core.queue.backlog import Backlog
-from headway.core.queue.discards import Discards
-from headway.core.queue.dispatch import Dispatch, FetchedRecord
-from headway.core.queue.drops import Drops, letter_work
-from headway.core.queue.life import MOVES, QueueLife
-from headway.core.queue.lifetimes import Lifetimes
-from headway.core.queue.members import Members
+from headway.core.message import TOPICS, Run, spellings, topic_of
+from headway.core.queue.backlog import Backlog, QueuePort
+from headway.core.queue.dispatch import Dispatch, FetchedRecord, resend
+from headway.core.queue.drops import Discards, Drops, letter_work
+from headway.core.queue.members import Lifetimes, Members, Unsettled, others_may_get
 from headway.core.queue.picking import Picking
-from headway.core.queue.placeholder import Placeholder
 from headway.core.queue.places import LaneSource, QueueCursor
-from headway.core.queue.unsettled import Unsettled, others_may_get
-from headway.core.routing import SEARCHED_A_UNIT, Registry
+from headway.core.routing import REFUSED_WORK, REQUEUED_WORK, SEARCHED_A_UNIT, Binding, Registry
+
+# -- life --------------------------------------------------------------------------------------------------------------
+#
+# The life of a queue: its states, and the legal moves between them.
+
+
+class QueueLife(StrEnum):
+    OPEN = "open"
+    ENDED = "ended"
+    """The queue was deleted, or its last member has left a group. It reads nothing more. Deliveries that are still with
+    its clients belong to nobody."""
+
+
+MOVES = {
+    QueueLife.OPEN: {QueueLife.ENDED},
+    QueueLife.ENDED: set[QueueLife](),
+}
+
+
+# -- placeholder -------------------------------------------------------------------------------------------------------
+#
+# Placeholder: stands in for the consumers of a durable queue that has none.
+#
+# Policies judge it like any consumer; it gets no records.
+
+
+class Placeholder:
+    """The placeholder of one queue, while there is one."""
+
+    def __init__(self, queue: QueuePort, registry: Registry, on_lag: Callable[[Subscription, float], None]) -> None:
+        self.make: Callable[[float], Subscription | None] = lambda now: None
+        """Makes the placeholder of a durable queue; other queues get none."""
+        self.here: tuple[Subscription, ...] = ()
+        """The placeholder; empty: there is none."""
+        self._queue = queue
+        self._registry = registry
+        self._on_lag = on_lag
+
+    def miss(self, cursor: Cursor, skips: list[Skip], now: float) -> None:
+        """Has policies look at the placeholder, because records wait and there is no consumer."""
+        if not self.here and (made := self.make(now)) is not None:
+            made.reader, made.cursor, made.skips = QueueMember(self._queue, self._queue.backlog), cursor, skips
+            self.here = (made,)
+        for placeholder in self.here:
+            self._on_lag(placeholder, now)
+
+    def dismiss(self) -> None:
+        """Removes the placeholder."""
+        removed, self.here = self.here, ()
+        for placeholder in removed:
+            placeholder.become(ENDED)
+            self._registry.watched.pop(placeholder, None)
+            if placeholder.case.slow:
+                self._registry.totals.count_slow(placeholder, -1)
+            self._registry.ready_queues[self._queue] = None
+
+    def close(self) -> None:
+        """Removes the placeholder for good."""
+        self.make = lambda now: None
+        self.dismiss()
+        del self._queue
+
+
+# -- binding set -------------------------------------------------------------------------------------------------------
+#
+# A binding set is all bindings of one queue. It gives the name of the feed that the queue reads, and the names by which
+# policies find the queue.
+#
+# Queues with equal binding sets read one feed. So the feed's name is made of the names of all bindings, in a fixed
+# order and without the parts that their exchanges ignore. The names are kept sorted, so a change of one binding moves
+# one entry. Only the join of the names visits all of them, and that is one copy.
+
+
+WAYS_BINDINGS_MAX = 64
+"""A queue with more bindings than this is found by its name alone, because each change of a binding looks at all."""
+_PLAIN = re.compile(r"""[^\s/,()'"]*""")
+
+
+class BindingSet:
+    __slots__ = ("_filters", "_names", "_own", "_texts", "all")
+
+    def __init__(self, queue: str) -> None:
+        self._own = queue
+        self._names: list[str] = []
+        """The names of the bindings, sorted, each once."""
+        self._texts: Counter[str] = Counter()
+        """The number of bindings with each name."""
+        self._filters: Counter[str] = Counter()
+        self.all: dict[Binding, None] = {}
+
+    def __len__(self) -> int:
+        """Returns the number of names."""
+        return len(self._names)
+
+    def change(self, binding: Binding, seen: Binding, *, there: bool) -> None:
+        """Adds a binding (``there``) or removes it. ``seen`` is the binding without the parts its exchange ignores."""
+        if there:
+            self.all[binding] = None
+        else:
+            self.all.pop(binding, None)
+        text, names = binding_name(seen), self._names
+        if _count(self._texts, text, there=there):
+            at = bisect_left(names, text)
+            names[at : at + (not there)] = [text] if there else []
+        filter = filter_of(binding.key)
+        if binding.source == TOPICS:
+            _count(self._filters, filter, there=there)
+        _count(self._filters, f"$exchange/{binding.source}/{filter}", there=there)
+
+    def feed_name(self, *, called: bool) -> str:
+        """Returns the name of the feed. ``called`` says that the queue is also published to by its own name."""
+        own = [f"$queue/{quote_name(self._own)}"] if called or not self._names else []
+        return ", ".join(self._names + own)
+
+    def filters(self) -> tuple[str, ...]:
+        """Returns the names by which policies find the queue. "#" is for policies that cover everything."""
+        return (*spellings(f"$queue/{self._own}"), *self._filters, "#")
+
+    def ways(self, *, called: bool) -> Iterator[Sequence[str]]:
+        """Yields the ways in which all that comes to the queue can be named by filters: by its own name, or by the
+        bindings that it all comes from. "#" is for pools of everything."""
+        yield from ((name,) for name in (*spellings(f"$queue/{self._own}"), "#"))
+        if not called and 0 < len(self.all) <= WAYS_BINDINGS_MAX:
+            filters = [(binding.source, filter_of(binding.key)) for binding in self.all]
+            if all(source == TOPICS for source, _ in filters):
+                yield [filter for _, filter in filters]
+            yield [f"$exchange/{source}/{filter}" for source, filter in filters]
+
+
+def _count(counts: Counter[str], text: str, *, there: bool) -> bool:
+    """Counts a name up or down. Returns whether it was the first one that came, or the last one that went."""
+    counts[text] += 1 if there else -1
+    if not counts[text]:
+        del counts[text]
+        return True
+    return there and counts[text] == 1
+
+
+def binding_name(binding: Binding) -> str:
+    arguments = ", ".join(f"{quote_name(name)}={value!r}" for name, value in binding.arguments)
+    source, key = quote_name(binding.source), topic_of(quote_name(binding.key))
+    return f"$exchange/{source}/{key}{f' ({arguments})' if arguments else ''}"
+
+
+def quote_name(text: str) -> str:
+    """Returns a name, quoted if it has special characters. Clients choose the names. Without quotes two different lists
+    of names could join to one string, and their queues would share a lane."""
+    return text if _PLAIN.fullmatch(text) else repr(text)
+
+
+def filter_of(pattern: str) -> str:
+    """Returns a topic filter that matches at least all topics that a binding's pattern matches."""
+    levels: list[str] = []
+    for word in topic_of(pattern).split("/"):
+        levels.append("+" if word == "*" else word)
+        if word == "#":
+            break
+    return "/".join(levels) or "#"
+
+
+# -- queue -------------------------------------------------------------------------------------------------------------
 
 
 def queue_of(reader: SharedReader | None) -> Queue:
@@ -419,3 +581,99 @@ class Queue:
                 self._registry.effects.append(DeadLetter(self.name, self.terms, record, Reason.QUEUE_LENGTH))
                 router = self._registry.router
                 router.searched += SEARCHED_A_UNIT * letter_work(router, self.terms, record)  # its publisher's work
+
+
+# -- acks --------------------------------------------------------------------------------------------------------------
+#
+# Acks: clients acknowledge, refuse or recover deliveries from queues.
+
+
+RESENT_BYTES_MAX = 1024 * 1024
+
+
+class Acks:
+    """Settles and requeues deliveries."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def acknowledge(self, channel: Channel, delivery_ids: Sequence[int]) -> None:
+        left, done = iter(delivery_ids), 0
+        while done < len(delivery_ids):
+            for (subscription, cursor), count in channel.settle_run(left).items():
+                done += count
+                _look_again(subscription).settled(cursor)
+            if done < len(delivery_ids):
+                late = self._late(channel, delivery_ids[done])
+                queue_of(late.subscription.reader.queue).unsettled.withdraw(late)
+                done += 1
+        self._credit_is_back(channel)
+
+    def refuse(
+        self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool, failed: bool = True
+    ) -> None:
+        """Takes back deliveries that the client refuses. They are requeued (``requeue``) or dropped. Not ``failed``:
+        the client never tried them."""
+        for delivery_id in delivery_ids:
+            delivery = channel.remove(delivery_id)
+            if delivery is None:
+                self._late(channel, delivery_id)
+                continue
+            queue = _look_again(delivery.subscription)
+            self._registry.overdue.left -= REFUSED_WORK
+            if requeue:
+                queue.unsettled.requeue(delivery, failed=failed)
+            else:
+                queue.unsettled.reject(delivery)
+        self._credit_is_back(channel)
+
+    def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
+        member = channel.in_flight[delivery_id].subscription
+        session = member.session
+        if member.ended or not session.connected or len(session.outlet.out) > RESENT_BYTES_MAX:
+            return False
+        return resend(member, delivery_id, now)
+
+    def _late(self, channel: Channel, delivery_id: int) -> Delivery:
+        """Returns a delivery that timed out before the client settled it. Raises :class:`Refused` if there is none."""
+        delivery = channel.settle_timed_out(delivery_id)
+        if delivery is None:
+            raise Refused(Reason.PRECONDITION_FAILED, f"unknown delivery tag {delivery_id}")
+        self._wake(channel)
+        return delivery
+
+    def _credit_is_back(self, channel: Channel) -> None:
+        """Marks the session's queues as ready, if the window of the channel or of the session was exhausted."""
+        if channel.exhausted_since_s is not None or channel.whole.exhausted_since_s is not None:
+            channel.exhausted_since_s = channel.whole.exhausted_since_s = None
+            self._wake(channel)
+
+    def _wake(self, channel: Channel) -> None:
+        owner = self._registry.numbers.get(channel.owner)
+        if owner is not None:  # None: its session has ended
+            self._registry.wake(owner)
+
+    def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> WorkSteps:
+        """Requeues the channel's deliveries in flight, except those in ``keep``, one per step. Without ``requeue`` a
+        delivery is sent again to the same consumer, unless that consumer has much unsent already. A delivery that the
+        client settles between two steps stays settled."""
+        for delivery_id in [known for known in channel.in_flight if known not in keep]:
+            yield DELIVERY_WORK if requeue else REQUEUED_WORK
+            if not requeue and delivery_id in channel.in_flight and self._sent_again(channel, delivery_id, now):
+                continue
+            delivery = channel.remove(delivery_id)
+            if delivery is not None and delivery.subscription.reader.queue is not None:
+                _look_again(delivery.subscription).unsettled.requeue(delivery)
+        for delivery_id in [known for known in channel.timed_out if known not in keep]:
+            if channel.settle_timed_out(delivery_id) is not None:
+                self._wake(channel)
+            yield DELIVERY_WORK
+        self._credit_is_back(channel)
+
+
+def _look_again(member: Subscription) -> Queue:
+    """Has its queue offer records to a member again, because it has credit. Returns the queue."""
+    member.window.exhausted_since_s = None
+    queue = queue_of(member.reader.queue)
+    queue.look_again(member)
+    return queue

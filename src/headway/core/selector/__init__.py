@@ -1,19 +1,25 @@
 """Selectors: SQL conditions on the messages that a consumer wants. Fields of records, and orders by them."""
 
-from headway.core.selector.building import TYPED, bytes_of, compile_selector, compile_work, cost_of, typed
-from headway.core.selector.fields import FIELDS, BadField, Fields
-from headway.core.selector.ordering import (
+from headway.core.selector.selector import (
     LAST_RANK,
+    TYPED,
     BadOrder,
+    Decoded,
     Ordering,
+    Selector,
+    bytes_of,
     compile_ordering,
+    compile_selector,
+    compile_work,
+    cost_of,
     nearest_float,
     parse_terms,
     place_of,
+    priority_of,
     rank_of,
+    typed,
 )
-from headway.core.selector.selector import Decoded, Selector, priority_of
-from headway.core.selector.syntax import MAX_SELECTOR_CHARS, BadSelector
+from headway.core.selector.syntax import FIELDS, MAX_SELECTOR_CHARS, BadField, BadSelector, Fields
 
 __all__ = [
     "BadField", "BadOrder", "BadSelector", "bytes_of", "compile_ordering", "compile_selector", "compile_work",

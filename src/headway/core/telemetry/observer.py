@@ -8,7 +8,7 @@ Rules:
   the next tick.
 - *A consumer that ends* gets a last row with the records that it did not get and the reason for its end.
 - The cost of a tick does not grow with the number of consumers. Rows are read from counters that exist anyway
-  (accounts.py, sampling.py).
+  (stats.py, sampling.py).
 
 Counters are as of the row's time. The broker's totals are exact while there are at most ``ROWS_PER_TICK`` consumers;
 beyond that, each consumer counts as of its last row.
@@ -16,21 +16,165 @@ beyond that, each consumer counts as of its last row.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from itertools import islice
 from math import inf
 from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import Feed, Shares, Subscription
+from headway.core.consumer import Feed, Session, Shares, Subscription
 from headway.core.governance import SWEEP_S, peek, stall_s, state_of
+from headway.core.log import Retained
+from headway.core.message import NO_PROPERTIES, Run, sampled_context
 from headway.core.policy import Policy, Sample, Verdict, leading
-from headway.core.routing import Registry
-from headway.core.telemetry.accounts import account
-from headway.core.telemetry.histogram import Histogram
-from headway.core.telemetry.recorder import Recorder
+from headway.core.receipts import Trace, TraceSampling
+from headway.core.routing import Publishing, Registry, Route
+from headway.core.telemetry.stats import TABLES, Histogram, Kind, LakeTable, account
+
+# -- recorder ----------------------------------------------------------------------------------------------------------
+#
+# The recorder collects rows of the telemetry lake as columns, until a writer takes them.
+#
+# Rules:
+# - Adding a row is cheap and never waits. Numbers go into plain arrays; texts become indexes into the list of distinct
+#   texts. So a writer in another thread can use the arrays as they are, without work per row.
+# - ``take`` hands over all rows and starts anew; rows handed over are not touched again.
+# - The number of rows is bounded. If they are not taken, further rows are dropped and counted.
+
+
+ROWS_MAX = 100_000
+"""About 30 MB. At most a few thousand rows come in a second, however many consumers there are."""
+TRANSPOSED_ROWS = 256
+
+_CODES: dict[Kind, str] = {"time": "q", "int": "q", "float": "d", "flag": "b", "text": "i"}
+
+
+class TextColumn(NamedTuple):
+    """A text column: for each row the 32-bit index of its text in ``texts``, the distinct texts."""
+
+    indexes: array[int]
+    texts: list[str]
+
+
+ColumnData: TypeAlias = "array[int] | array[float] | TextColumn"
+
+
+class RowBatch(NamedTuple):
+    """Rows of one table, as columns in the table's order: 64-bit integers and floats, one-byte flags, text columns."""
+
+    table: str
+    rows: int
+    columns: tuple[ColumnData, ...]
+
+
+class Recorder:
+    def __init__(self, rows_max: int = ROWS_MAX) -> None:
+        self._rows_max = rows_max
+        self._pages = {name: _TableRows(table) for name, table in TABLES.items()}
+        self.rows = 0
+        """Rows added since the last ``take``."""
+        self.dropped_rows = 0
+        """The number of rows dropped since the start, because there was no room."""
+
+    def add(self, table: str, row: tuple[Any, ...]) -> None:
+        """Adds a row, its values in the order of the table's columns."""
+        if self.rows >= self._rows_max:
+            self.dropped_rows += 1
+            return
+        self.rows += 1
+        self._pages[table].add(row)
+
+    def take(self) -> list[RowBatch]:
+        """Returns all rows since the last call, one batch for each table that has any."""
+        self.rows = 0
+        batches = []
+        for name, page in self._pages.items():
+            if page.rows:
+                batches.append(page.batch())
+                self._pages[name] = _TableRows(page.table)
+        return batches
+
+
+class _TableRows:
+    """The rows of one table so far."""
+
+    def __init__(self, table: LakeTable) -> None:
+        self.table = table
+        self.rows = 0
+        self._fresh: list[tuple[Any, ...]] = []
+        """The latest rows. They become columns together, which costs a quarter as much per row."""
+        self._columns: list[tuple[array[Any], _TextIndex | None]] = [
+            (array(_CODES[column.kind]), _TextIndex() if column.kind == "text" else None) for column in table.columns
+        ]
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        self.rows += 1
+        self._fresh.append(row)
+        if len(self._fresh) == TRANSPOSED_ROWS:
+            self._transpose()
+
+    def _transpose(self) -> None:
+        for (values, index), fresh in zip(self._columns, zip(*self._fresh, strict=True), strict=True):
+            values.extend(fresh if index is None else map(index.__getitem__, fresh))
+        self._fresh.clear()
+
+    def batch(self) -> RowBatch:
+        if self._fresh:
+            self._transpose()
+        columns = [
+            values if index is None else TextColumn(values, [str(text) for text in index])
+            for values, index in self._columns
+        ]
+        return RowBatch(self.table.name, self.rows, tuple(columns))
+
+
+class _TextIndex(dict[str, int]):
+    """Maps each text to its index; new texts get the next index."""
+
+    def __missing__(self, text: str) -> int:
+        index = self[text] = len(self)
+        return index
+
+
+# -- traced publishing -------------------------------------------------------------------------------------------------
+#
+# Publishing where the broker makes traces: a record of a sampled trace is followed by a receipt of the broker's own.
+#
+# A broker without traces has plain ``Publishing`` instead, so that nothing at all is asked there. Here a run without
+# properties costs one comparison. Neighbouring records with one trace context are one batch: its last record is
+# followed.
+
+
+class TracedPublishing(Publishing):
+    def __init__(self, registry: Registry, retained: Retained, sampling: TraceSampling) -> None:
+        super().__init__(registry, retained)
+        self._sampling = sampling
+
+    def _take_part(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
+        done = super()._take_part(session, run, first, route, now)
+        if session is not None and (run.properties is not NO_PROPERTIES or run.headers):
+            self._follow(session, run, first, route, now)
+        return done
+
+    def _follow(self, session: Session, run: Run, first: int, route: Route, now: float) -> None:
+        context = sampled_context(run)
+        if context is None or not self._sampling.wants(context, now):
+            return
+        trace = Trace(context, run, session.client, first + len(run) - 1, now)
+        registry = self._registry
+        if route.wide:
+            route.receive()
+        registry.router.searched += registry.receipts.follow(
+            session, run, route.feeds, route.states, now, trace, self._sampling.wait_s
+        )
+
+
+# -- observer ----------------------------------------------------------------------------------------------------------
+
 
 ROWS_PER_TICK = 256
 TOPICS_MAX = 100

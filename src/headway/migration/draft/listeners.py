@@ -19,7 +19,7 @@ from headway.core.base import ConfigError
 from headway.migration.draft.tables import Keyed, commented, table_text
 from headway.server.config import TlsTable, Url, load_tls
 from headway.server.protocols import SCHEMES
-from headway.store.toml_text import toml_key
+from headway.store.toml import toml_key
 
 EVERYWHERE = ("", "*", "0.0.0.0")
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from headway.migration.formats import Node
-from headway.store.toml_text import toml_key, value
+from headway.store.toml import toml_key, value
 
 WIDTH = 40
 """Column where comments begin, if the line is not longer."""

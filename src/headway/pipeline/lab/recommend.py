@@ -20,8 +20,7 @@ from headway.pipeline.lab.plans.served import with_policies
 from headway.pipeline.lab.score import Score
 from headway.pipeline.lab.tasks import RecordedRun
 from headway.server.config import parse_settings
-from headway.store.toml import BadConfig
-from headway.store.toml_text import policy_text, quoted, toml_key, value
+from headway.store.toml import BadConfig, policy_text, quoted, toml_key, value
 
 NO_LIMIT = 60_000.0
 """The stall, ms, that counts as one multiple of a goal of no stall at all."""

@@ -24,7 +24,7 @@ from headway.pipeline.lab.tasks import RecordedRun
 from headway.pipeline.output import output
 from headway.pipeline.progress import progress
 from headway.pipeline.report.lab import lab_report
-from headway.store.toml_text import policy_text
+from headway.store.toml import policy_text
 
 TOLERANCE_S, TOLERANCE_SHARE = 2.0, 0.1
 """The most by which a reproduced hit differs from the recorded time: seconds, or a share of the rule's window."""

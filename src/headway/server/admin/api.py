@@ -7,7 +7,9 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,20 +18,183 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
 from headway.core.consumer import Subscription
-from headway.core.governance import conflated_by
+from headway.core.governance import conflated_by, peek, with_peer
+from headway.core.policy import NO_POLICY, Policy, PolicyState, evaluate, explain
+from headway.core.telemetry import stats
 from headway.server.admin import health, javascript
-from headway.server.admin.backup import BackupHandlers
-from headway.server.admin.listings import EACH_MAX, Listings
-from headway.server.admin.metrics import Metrics
-from headway.server.admin.preview import preview
+from headway.server.admin.metrics import EACH_MAX, Listings, Metrics
 from headway.server.admin.verdicts import Verdicts
 from headway.server.config import TlsContext
 from headway.server.console import Console, kick, operator
 from headway.server.engine import Engine
-from headway.server.http import AccessControl, AskedConfigs, HttpListener, Refusal, below, json_answer
+from headway.server.http import (
+    USER,
+    AccessControl,
+    AskedConfigs,
+    HttpListener,
+    Refusal,
+    Seats,
+    abort,
+    below,
+    is_gone,
+    json_answer,
+    work_of_choosing,
+)
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import CursorHandlers, RecordHandlers, StateHandlers, WriterHandlers
 from headway.server.transport import bound
+from headway.store.backup import Contents, HeldFile
+from headway.store.staged import Staged
+
+# -- backup ------------------------------------------------------------------------------------------------------------
+#
+# Holding the journal for a backup: ``POST /v1/journal/backup``.
+#
+# The answer begins with a line that lists the journal's files and lengths (store/backup.py), and does not end: the
+# broker holds these files, that is, removes none, until the client closes the connection. A line break now and then
+# shows that it still does. The client copies the files by itself, so a backup takes nothing from the loop.
+#
+# While files are held, what is not needed any more stays on disk, so the disk fills as if nothing were ever settled.
+
+
+log = logging.getLogger("headway")
+
+BEAT_S = 0.5
+UNREAD_S = 60.0
+HOLDS_MAX = 4
+NO_JOURNAL = "this broker has no journal, so there is nothing to back up"
+
+
+class BackupHandlers:
+    def __init__(self, engine: Engine, staged: Staged) -> None:
+        self._engine = engine
+        self._staged = staged
+        self._seats = Seats(HOLDS_MAX, "backups are being made")
+        self._stopped = asyncio.Event()
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.post("/v1/journal/backup", self._hold)]
+
+    def stop(self) -> None:
+        """Ends all answers: what they held is not held any more."""
+        self._stopped.set()
+
+    async def _hold(self, request: web.Request) -> web.StreamResponse:
+        journal = self._engine.journal
+        if journal is None:
+            raise Refusal(404, NO_JOURNAL)
+        run = self._engine.loop.run_in_executor
+        with self._seats.seat(request):
+            try:
+                # Parts first, so that those which a batch in the journal names are among them.
+                parts = await run(None, self._staged.hold)
+                try:
+                    files = await asyncio.wrap_future(journal.hold())
+                    try:
+                        return await self._answer(request, _contents(journal.store.folder, [*files, *parts]))
+                    finally:
+                        journal.release()
+                finally:
+                    run(None, self._staged.release)
+            except OSError as error:
+                raise Refusal(503, f"the journal cannot be written: {error.strerror or error}") from None
+
+    async def _answer(self, request: web.Request, contents: Contents) -> web.StreamResponse:
+        """Says what is held, and holds it until the client is gone."""
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
+        response.enable_chunked_encoding()
+        began, user = time.monotonic(), request[USER] or "a client"
+        log.info("%s makes a backup: %d bytes of the journal are held", user, contents.bytes)
+        try:
+            await response.prepare(request)
+            await response.write(msgspec.json.encode(contents))
+            while not is_gone(request) and not self._stopped.is_set():
+                async with asyncio.timeout(UNREAD_S):
+                    await response.write(b"\n")
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), BEAT_S)
+        except (ConnectionError, TimeoutError):
+            pass  # it is gone, or it stopped
+        abort(request)  # an answer that ends well does not say that something is held no more
+        log.info("the backup of %s is over after %.1f s; nothing is held for it", user, time.monotonic() - began)
+        return response
+
+
+def _contents(folder: Path, files: list[tuple[Path, int]]) -> Contents:
+    held = [HeldFile(path.relative_to(folder).as_posix(), size) for path, size in files]
+    return Contents(str(folder.absolute()), time.time_ns() // 1000, __version__, held)
+
+
+# -- preview -----------------------------------------------------------------------------------------------------------
+#
+# Preview: the consumers that other policies would hit now, if every window were over.
+#
+# All consumers are checked, a slice at a time, as in metrics.py. The first ``EACH_MAX`` hits are listed one by one,
+# and so are the first consumers that none of the policies covers.
+
+
+COMPARISONS_A_LOOK = 64
+"""So many topics that are compared with those of policies are as much work as a look at one consumer."""
+CHARS_MAX = 2_000_000
+"""Characters of clients' names in the rows. Each may have 64 KiB, and the rest of a row is about as long."""
+OWN_TOPICS = "$SYS/"
+"""Topics of the broker itself: no policy has to cover who watches them."""
+
+
+def at_once(policy: Policy) -> Policy:
+    """Returns the policy without windows: every rule fires at once."""
+    rules = tuple(msgspec.structs.replace(rule, for_s=0.0, retries=0, times=1) for rule in policy.rules)
+    return msgspec.structs.replace(policy, rules=rules)
+
+
+async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any]:
+    registry = engine.broker.registry
+    instant: dict[int, Policy] = {}
+    """Policies without windows, by the identity of the original."""
+    hits: list[dict[str, Any]] = []
+    uncovered: list[dict[str, Any]] = []
+    clients: set[str] = set()
+    looked = total = without = work = chars = 0
+    choosing = 1 + work_of_choosing(policies) // COMPARISONS_A_LOOK
+    for session in list(registry.sessions.values()):
+        for subscription in list(session.subscriptions.values()):
+            looked += 1
+            work += choosing
+            if work >= stats.CLOSE_SLICE:
+                work = 0
+                await asyncio.sleep(0)
+            if subscription.ended:
+                continue
+            now = engine.now()
+            policy = registry.policy_of(subscription, policies)
+            if policy is NO_POLICY and not subscription.filter.startswith(OWN_TOPICS):
+                without += 1
+                if len(uncovered) < EACH_MAX and (chars := chars + len(session.client)) < CHARS_MAX:
+                    uncovered.append({"client": session.client, "filter": subscription.filter})
+            if id(policy) not in instant:
+                instant[id(policy)] = at_once(policy)
+            sample = peek(registry, subscription, now, {})
+            state = PolicyState()
+            state.keyed = subscription.keyed
+            if policy.plugged:
+                governor = engine.broker.governor
+                wall_s = now + registry.wall_offset_s
+                sample = governor.plugged.measure(subscription, sample, policy.plugged, now, wall_s)
+            for decision in evaluate(instant[id(policy)], state, sample, now):
+                total += 1
+                clients.add(session.client)
+                if len(hits) < EACH_MAX and (chars := chars + len(session.client)) < CHARS_MAX:
+                    filter = subscription.feed.key.filter
+                    sample = with_peer(sample, subscription)
+                    text = explain(decision, sample, client=session.client, filter=filter, policy=policy.name)
+                    hits.append({"client": session.client, "filter": subscription.filter, "policy": policy.name,
+                                 "rule": decision.rule + 1, "text": text})  # fmt: skip
+    return {"hits": hits, "total": total, "clients": len(clients), "consumers": looked, "uncovered": uncovered,
+            "uncovered_total": without}  # fmt: skip
+
+
+# -- api ---------------------------------------------------------------------------------------------------------------
+
 
 LAST_ANSWERS_S = 0.1
 SUBSCRIPTIONS_LOOKED_AT = 1000

@@ -4,15 +4,17 @@
 Series per consumer and per queue are on pages of their own, for those with the most lag (``listings.EACH_MAX``).
 
 Names follow the conventions of Prometheus: base units (seconds, bytes), and ``_total`` on counters. A renamed metric
-keeps its old name for one release, and the help text of the old name gives the new one (metric_help.py).
+keeps its old name for one release, and the help text of the old name gives the new one (metrics.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar, cast
 from zlib import crc32
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -21,14 +23,216 @@ from prometheus_client.registry import Collector
 
 from headway import __version__
 from headway.core.base import Cause
+from headway.core.consumer import Session, Shares, Subscription
 from headway.core.policy import ActionKind
+from headway.core.queue import Queue, queue_of
 from headway.core.telemetry import stats
-from headway.server.admin.listings import Listings
-from headway.server.admin.metric_help import HELP
 from headway.server.engine import Engine, HistoryWriter, Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.loop import BOUNDS_S, Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.traces import Traces
+
+# -- metric help -------------------------------------------------------------------------------------------------------
+#
+# The help text of each metric, by its name without the prefix ``headway_``. Counters are shown as NAME_total.
+
+
+HELP = {
+    # The broker
+    "build_info": "1; the labels tell the version of the broker, of Python, and the platform",
+    "ready": "1 while GET /readyz says so",
+    "connections": "Open connections",
+    "sessions": "Sessions, connected or kept while their client is away",
+    "subscriptions": "Subscriptions of all sessions",
+    "lanes": "Encoded streams of records; subscriptions of one filter, selector and protocol share a stream",
+    "lagging_consumers": "Consumers that are behind, or that a policy rule is active on",
+    "retained_records": "Retained records",
+    "memory_rss_bytes": "Resident memory of the broker process",
+    "memory_peak_bytes": "Highest resident memory of the broker process since its start",
+    "longest_turn_seconds": "Longest time that one flush to consumers took, since the start",
+    "published_records": "Records accepted from publishers",
+    "published_bytes": "Bytes of the records accepted from publishers",
+    "delivered_records": "Records sent to consumers",
+    "delivered_bytes": "Bytes of the records sent to consumers",
+    "verdicts": "Decisions about slow consumers, enforced or not",
+    "trial_verdicts": "Decisions of trials, which are never enforced",
+    "verdicts_by_cause": "Decisions that a consumer is slow, by cause, action, and whether it was enforced",
+    "connections_refused": "Connections refused: a limit was reached, or the login was wrong",
+    "tls_handshakes": "TLS handshakes that are over, by how they ended",
+    "tls_handshakes_waiting": "TLS handshakes under way",
+    "protocol_errors": "Connections closed because the client broke its protocol",
+    "connections_ended": "Connections that ended, by reason",
+    "logins_failed": "Logins that failed: wrong; away: the service was; fault: the check; too_many: of that address",
+    "hook_answers": "Answers of the service that checks logins: allow, deny, ignore; away: none that can be read",
+    "user_limits_reached": "Times that a user reached a limit: connections, subscriptions, publish_rate, pool_share",
+    "denied": "Requests that no permission allowed, by operation; of publishes, the records",
+    "plugin_failures": "Exceptions raised by a plugged-in meter or action",
+    "receipts_asked": "Records whose publishers asked for a receipt",
+    "receipts_closed": "Receipts given, by state: complete, timed_out, displaced, publisher_ended, refused",
+    "receipts_open": "Receipts that are not given yet, because consumers have not settled their records",
+    # The event loop
+    "loop_late_seconds": "Time by which the governor's sweeps came late; consumers are not judged for it",
+    "loop_late_longest_seconds": "Longest time by which the event loop was late, since the start",
+    "loop_late_lately_seconds": "Longest time by which the event loop was late, in the last minute or two",
+    "loop_late_by_cause_seconds": "Time by which the event loop was late, by what it was busy with",
+    "loop_lateness_seconds": "Lateness of the event loop, measured fifty times a second",
+    # All consumers, all queues
+    "consumers": "Consumers by state: ok, behind, slow, conflating, discarding, offline, away",
+    "lag_records": "Records that wait for consumers, summed over all consumers",
+    "lag_bytes": "Bytes that wait for consumers, summed over all consumers",
+    "lag_bytes_max": "Bytes that wait for the consumer with the most lag",
+    "gap_records": "Records that consumers skipped, by reason",
+    "unpublished_records": "Wills, advisories and receipts that were dropped because there was no room for them",
+    "queues": "Queues",
+    # Memory and disk
+    "pool_bytes": "Bytes in use in a pool, by medium: memory, disk, clients (all they need besides records), states",
+    "pool_limit_bytes": "Limit of a pool, by medium",
+    # The journal
+    "journal_commits": "Commits of the journal: groups of records written and synced together",
+    "journal_failures": "Commits of the journal that failed",
+    "journal_set_aside": "Entries of the journal that the last start could not read and has set aside",
+    "journal_failing": "1 while the journal cannot be written, so that nothing durable is confirmed",
+    "journal_waiting_bytes": "Bytes given to the journal and not yet known to be on disk",
+    "journal_places": "Durable subscriptions and queues, whose positions the journal keeps",
+    "journal_bytes": "Size on disk of a stream of the journal",
+    # The telemetry lake
+    "telemetry_written_rows": "Rows written to the telemetry lake",
+    "telemetry_dropped_rows": "Rows of telemetry that could not be written",
+    "telemetry_errors": "Failed writes to the telemetry lake",
+    "telemetry_lake_bytes": "Size on disk of the telemetry lake",
+    # Traces
+    "traces_followed": "Records of sampled traces that were followed",
+    "traces_skipped": "Records of sampled traces that were not followed, because there were too many in their second",
+    "traces_exported_spans": "Spans that the collector took",
+    "traces_dropped": "Traces that did not reach the collector: queue_full, not_taken, stopped",
+    "traces_waiting": "Traces that wait for the collector",
+    "traces_failing": "1 while the collector does not take what it is sent",
+    # The history of verdicts and ends of connections
+    "history_written_entries": "Verdicts and ends of connections written to the history",
+    "history_dropped_entries": "Verdicts and ends of connections that could not be written to the history",
+    "history_errors": "Failed writes to the history",
+    "history_failing": "1 while the history cannot be written",
+    "history_bytes": "Size on disk of the history",
+    # Each of the consumers with the most lag
+    "consumer_lag_records": "Records that wait for the consumer",
+    "consumer_lag_bytes": "Bytes that wait for the consumer",
+    "consumer_held_bytes": "Consumer's share of the bytes held for all consumers; the shares add up",
+    "consumer_blocked_seconds": "Time for which the consumer's socket has taken nothing while records wait for it",
+    "consumer_blocked_ms": "Deprecated: use headway_consumer_blocked_seconds",
+    "consumer_view_age_seconds": "Age of the records that the consumer's client reads now, as estimated",
+    "consumer_slow": "1 while a policy rule holds the consumer to be slow",
+    # Each of the longest queues
+    "queue_records": "Records that wait in the queue",
+    "queue_bytes": "Bytes that wait in the queue",
+    "queue_unacknowledged": "Records delivered from the queue and not yet acknowledged",
+    "queue_consumers": "Consumers of the queue",
+    "queue_dropped_records": "Records that the queue dropped or dead-lettered, by reason",
+}
+
+
+# -- listings ----------------------------------------------------------------------------------------------------------
+#
+# Listings: tables of consumers, queues and publishers. They are gathered a slice at a time, and the loop goes on
+# between two slices, so a hundred thousand consumers cause no stall. Requests at the same time share one answer.
+#
+# A table shows its first ``EACH_MAX`` rows, and the number of all.
+
+
+EACH_MAX = 1000
+"""Rows of one table."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Listings:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._taking: dict[int, asyncio.Task[stats.Census]] = {}
+
+    async def census(self, most: int = 0) -> stats.Census:
+        task = self._taking.get(most)
+        if task is None:
+            task = self._taking[most] = self._engine.loop.create_task(self._take(most))
+            task.add_done_callback(lambda _: self._taking.pop(most))
+        return await asyncio.shield(task)
+
+    async def _take(self, most: int) -> stats.Census:
+        census = stats.Census(self._engine.broker, self._engine.now(), most)
+        for _ in census.slices():
+            await asyncio.sleep(0)
+        return census
+
+    async def whole(self) -> stats.BrokerStats:
+        return stats.whole(self._engine.broker, await self.census())
+
+    async def consumers(self, client: str | None = None) -> dict[str, Any]:
+        """Returns the consumers with the most lag, or all consumers of one client."""
+        broker, now = self._engine.broker, self._engine.now()
+        if client is None:
+            census = await self.census(EACH_MAX)
+            return {"consumers": census.consumers, "total": census.subscriptions}
+        theirs = list(broker.registry.subscriptions_of(client).values())
+        shares: Shares = {}
+
+        async def row(one: Subscription) -> stats.ConsumerStats | None:
+            return None if one.ended else stats.consumer(broker, one, now, shares)
+
+        # The consumers of one slice share what is held; lanes move on meanwhile.
+        found = await _first(theirs, row, stats.most_lag_first, between=shares.clear)
+        return {"consumers": found, "total": len(theirs)}
+
+    async def publishers(self) -> dict[str, Any]:
+        registry, now = self._engine.broker.registry, self._engine.now()
+
+        async def row(one: Session) -> stats.PublisherStats | None:
+            return stats.publisher(one, now) if stats.has_published(one) else None
+
+        sessions = [*registry.sessions.values(), *registry.ended_publishers.values()]
+        return {"publishers": await _first(sessions, row, lambda one: -one.published_records)}
+
+    async def queues(self) -> dict[str, Any]:
+        queues, now = self._engine.broker.registry.router.queues, self._engine.now()
+
+        async def row(one: Queue) -> stats.QueueStats | None:
+            return None if one.ended else await _in_turn(stats.queue_in_steps(one, now))
+
+        found = await _first([queue_of(one) for one in queues.values()], row, stats.longest_first)
+        return {"queues": found, "total": len(queues)}
+
+
+async def _in_turn(steps: Generator[None, None, R]) -> R:
+    """Returns what the steps return. The loop goes on between two of them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("R", done.value)
+        await asyncio.sleep(0)
+
+
+async def _first(
+    those: Iterable[T], row: Callable[[T], Awaitable[R | None]], order: Callable[[R], Any],
+    between: Callable[[], None] = lambda: None,
+) -> list[R]:
+    """Returns the first rows in an order, without ever holding many more of them. Calls ``between`` where the loop goes
+    on between two slices."""
+    kept: list[R] = []
+    some: list[R] = []
+    for number, one in enumerate(those):
+        found = await row(one)
+        if found is not None:
+            some.append(found)
+        if number % stats.CLOSE_SLICE == stats.CLOSE_SLICE - 1:
+            await asyncio.sleep(0)
+            between()
+        if len(some) >= EACH_MAX:
+            kept, some = nsmallest(EACH_MAX, [*kept, *some], key=order), []
+    return nsmallest(EACH_MAX, [*kept, *some], key=order)
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
 
 LABEL_CHARS_MAX = 120
 """A name or filter may have 65,535 letters, and the page repeats it for each series."""

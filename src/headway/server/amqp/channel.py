@@ -20,8 +20,7 @@ from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.log import CHANNELS
 from headway.core.message import Run
 from headway.core.permission import ALL_RIGHTS
-from headway.server.amqp.faults import ChannelFault
-from headway.server.amqp.ports import ClientSide
+from headway.server.amqp.ports import ChannelFault, ClientSide
 from headway.server.amqp.publisher import Publisher
 from headway.server.amqp.states import (
     CHANNEL_MOVES,
@@ -45,8 +44,8 @@ from headway.server.peers import (
     settle,
     settle_in_steps,
 )
-from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method
+from headway.wire.amqp.scan import PublishedRun
 
 CHANNEL_BYTES = 1200
 QUEUES_PER_WORK = 32

@@ -21,11 +21,9 @@ from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.core.selector import compile_work
 from headway.server.amqp.channel import AmqpChannel
-from headway.server.amqp.declaring import DIALECT, queue_name
-from headway.server.amqp.faults import ChannelFault, connection_fault
-from headway.server.amqp.permissions import check_read
+from headway.server.amqp.declaring import DIALECT, KEY, check_read, consume_topics, filter_of, queue_name
+from headway.server.amqp.ports import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
-from headway.server.amqp.topics import KEY, consume_topics, filter_of
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import log_patience, read_terms
 from headway.wire.amqp.codes import ReplyCode

@@ -10,29 +10,145 @@ from typing import Any
 
 from pamqp import base, commands
 
-from headway.core.clients import check_known_exchange
-from headway.core.consumer import NO_OPTIONS, SubscriptionOptions, parse_options
-from headway.core.message import TOPICS
-from headway.core.queue import Queue
-from headway.core.routing import KINDS, Binding, Destination, Exchange, frozen
-from headway.server.amqp.channel import AmqpChannel
-from headway.server.amqp.faults import ChannelFault, connection_fault
-from headway.server.amqp.permissions import (
-    check_alternate,
-    check_bind,
-    check_dead_letters,
-    check_exchange_declaration,
-    check_exchange_deletion,
-    check_queue_declaration,
-    check_queue_deletion,
-    check_read,
+from headway.core.base import Reason, Refused
+from headway.core.clients import check_binding, check_exchange, check_known_exchange, check_queue, is_own, queue_object
+from headway.core.consumer import (
+    NO_OPTIONS,
+    PREFIX,
+    QueueTerms,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+    parse_options,
 )
+from headway.core.message import TOPICS, topic_of
+from headway.core.permission import ALL_RIGHTS, EXCHANGES, Operation
+from headway.core.queue import Queue
+from headway.core.routing import KINDS, PREDECLARED, Binding, Destination, Exchange, frozen
+from headway.server.amqp.channel import AmqpChannel
+from headway.server.amqp.ports import ChannelFault, connection_fault
 from headway.server.amqp.publisher import REPLY_TO
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import MATCHES, read_alternate, read_terms
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
+from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_declare_ok, write_method
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+#
+# Permissions of AMQP's commands. Without permissions in the config each of these does nothing.
+#
+# They are those of RabbitMQ: declaring and deleting need ``declare`` (its *configure*), consuming, getting and purging
+# need ``subscribe`` (its *read*), publishing needs ``publish`` (its *write*), and a binding reads its source and writes
+# to its destination. A denial raises :class:`Refused`, which closes the channel with 403.
+
+
+_PREDECLARED = {name for name, _ in PREDECLARED}
+
+
+def check_read(channel: AmqpChannel, queue: str) -> None:
+    """Checks that the client may read a queue."""
+    if not _owns(channel, queue):
+        channel.session.rights.check(Operation.SUBSCRIBE, queue_object(queue))
+
+
+def check_queue_declaration(channel: AmqpChannel, name: str, *, exclusive: bool) -> None:
+    """Checks that the client may declare a queue, before its arguments are read. ``name`` is empty if the broker is to
+    give it one."""
+    if not (exclusive and (not name or _owns(channel, name))):
+        channel.session.rights.check(Operation.DECLARE, queue_object(name))
+
+
+def check_dead_letters(channel: AmqpChannel, name: str, terms: QueueTerms) -> None:
+    """Checks that the client may write to the dead letter exchange of a queue that it may declare."""
+    own = terms.exclusive and (not name or _owns(channel, name))
+    check_queue(channel.session.rights, name, terms, own=own)
+
+
+def check_queue_deletion(channel: AmqpChannel, name: str) -> None:
+    if not _owns(channel, name):
+        channel.session.rights.check(Operation.DECLARE, queue_object(name))
+
+
+def check_exchange_declaration(channel: AmqpChannel, name: str) -> None:
+    """Checks that the client may declare an exchange, before its arguments are read. To declare one that is always
+    there changes nothing."""
+    if name not in _PREDECLARED:
+        channel.session.rights.check(Operation.DECLARE, EXCHANGES + name.replace("/", "%2F"))
+
+
+def check_alternate(channel: AmqpChannel, exchange: Exchange) -> None:
+    """Checks that the client may write to the alternate exchange of an exchange that it may declare."""
+    if exchange.name not in _PREDECLARED:
+        check_exchange(channel.session.rights, exchange)
+
+
+def check_exchange_deletion(channel: AmqpChannel, name: str) -> None:
+    channel.session.rights.check(Operation.DECLARE, EXCHANGES + name.replace("/", "%2F"))
+
+
+def check_bind(channel: AmqpChannel, binding: Binding) -> None:
+    """Checks that the client may make, or end, a binding."""
+    if channel.session.rights is not ALL_RIGHTS:  # else the exchange need not be there
+        check_known_exchange(channel.session.rights, binding.source)
+        own = binding.destination.kind == "queue" and _owns(channel, binding.destination.name)
+        check_binding(channel.session.rights, binding, channel.queues.exchange(binding.source), own=own)
+
+
+def _owns(channel: AmqpChannel, name: str) -> bool:
+    """Returns whether a queue is the client's own. Whether another has it for itself alone is found out later."""
+    queue = channel.peer.engine.broker.registry.router.queues.get(name)
+    return queue is not None and queue.owner is channel.session and is_own(name, queue.terms)
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+#
+# Consumers of topics: ``basic.consume`` of ``amq.topic`` itself, where the name of a queue stands otherwise.
+#
+# The argument ``x-headway-topics`` is a binding key: the topics that it matches are read; without it, all. A queue
+# hands each record to one consumer, in turn. A consumer of topics reads them for itself, as an MQTT subscriber does, so
+# it can be conflated, begin with the state, and select records. It acknowledges nothing. There is no queue, and nothing
+# is declared. To consume again under the same tag, on the same terms, renews the lease.
+
+
+KEY = f"{PREFIX}topics"
+"""The argument with the binding key."""
+
+
+def filter_of(key: object) -> str:
+    """Returns the filter of a binding key. Raises :class:`Refused`."""
+    if not isinstance(key, str):
+        raise Refused(Reason.PROTOCOL_ERROR, f"{KEY} takes a text, a binding key such as flights.*.late")
+    words = key.split(".")
+    if key.startswith("$") and words[0] != "$SYS":
+        raise Refused(Reason.PROTOCOL_ERROR, f"{KEY}={key!r}: there are no topics whose names begin with {words[0]}")
+    for number, word in enumerate(words, 1):
+        if word == "#" and number < len(words):
+            raise Refused(Reason.PROTOCOL_ERROR, f"{KEY}={key!r}: '#' stands at the end of the key")
+        if word not in ("#", "*") and any(wildcard in word for wildcard in "#*+"):
+            text = f"{KEY}={key!r}: a binding key has a dot between its words, as in flights.*.late"
+            raise Refused(Reason.PROTOCOL_ERROR, text)
+    return "/".join("+" if word == "*" else topic_of(word) for word in words)
+
+
+def consume_topics(
+    channel: AmqpChannel, command: commands.Basic.Consume, tag: str, key: object, options: SubscriptionOptions
+) -> Subscription:
+    """Begins or renews a consumer of topics. Raises :class:`ChannelFault`, :class:`Refused`."""
+    if not command.no_ack:
+        raise ChannelFault("a consumer of topics acknowledges nothing: consume with no_ack (auto_ack=True)")
+    if command.exclusive:
+        raise ChannelFault("a consumer of topics cannot be exclusive: each reads the topics for itself")
+    request = SubscribeRequest(
+        filter_of(key), AmqpDialect(topics=True, offsets=options.offsets), send_retained="never", options=options,
+        name=(channel.number, tag), envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max),
+    )  # fmt: skip
+    return channel.queues.consume_topics(channel.session, channel.core, request, channel.now())
+
+
+# -- declaring ---------------------------------------------------------------------------------------------------------
+
 
 DIALECT = AmqpDialect()
 OWN_NAMES = "amq."

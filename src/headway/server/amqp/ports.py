@@ -8,18 +8,67 @@ from typing import Protocol
 
 from pamqp import base, commands
 
-from headway.core.base import Reason, Refused
-from headway.server.amqp.faults import connection_fault
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.server.amqp.states import PublishMode
 from headway.server.config import ListenerTable
 from headway.server.connections import Connection, HoldingReplies
 from headway.server.engine import Engine
 from headway.server.peers import OPEN, BasePeer
-from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.codes import AMQP_0_9_1, ReplyCode, Version
 from headway.wire.amqp.decoder import AmqpDecoder
-from headway.wire.amqp.items import Item
 from headway.wire.amqp.replies import write_close_connection, write_method
-from headway.wire.amqp.versions import AMQP_0_9_1, Version
+from headway.wire.amqp.scan import Item
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+#
+# Faults of a client in AMQP's terms: a code and a text, for one channel or for the whole connection.
+
+
+_CODES = {
+    Reason.NOT_FOUND: ReplyCode.NOT_FOUND,
+    Reason.RESOURCE_LOCKED: ReplyCode.RESOURCE_LOCKED,
+    Reason.PRECONDITION_FAILED: ReplyCode.PRECONDITION_FAILED,
+    Reason.NOT_AUTHORIZED: ReplyCode.ACCESS_REFUSED,
+    Reason.NOT_ALLOWED: ReplyCode.NOT_ALLOWED,
+    Reason.PROTOCOL_ERROR: ReplyCode.PRECONDITION_FAILED,
+}
+"""Reply codes by reason of refusal. Every other reason means that a resource is short: 506."""
+
+
+class ChannelFault(HeadwayError):
+    """A fault that closes the channel, but not the connection."""
+
+    def __init__(self, text: str, code: ReplyCode = ReplyCode.PRECONDITION_FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def fault_of(error: Refused) -> ChannelFault | ProtocolError:
+    """Returns the exception that the specification demands for a refusal."""
+    code = _CODES.get(error.reason, ReplyCode.RESOURCE_ERROR)
+    if code.is_soft or code is ReplyCode.RESOURCE_ERROR:
+        return ChannelFault(str(error), code)
+    return connection_fault(code, str(error))
+
+
+def connection_fault(code: ReplyCode, text: str) -> ProtocolError:
+    return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
+
+
+def code_of(reason: Reason) -> ReplyCode:
+    """Returns the reply code for closing a connection or channel without a fault of the client."""
+    match reason:
+        case Reason.SHUTDOWN | Reason.ADMIN | Reason.TAKEN_OVER | Reason.KEEP_ALIVE | Reason.CONNECT_TIMEOUT:
+            return ReplyCode.CONNECTION_FORCED
+        case Reason.NOT_AUTHORIZED:
+            return ReplyCode.ACCESS_REFUSED
+        case Reason.INTERNAL_ERROR:
+            return ReplyCode.INTERNAL_ERROR
+    return ReplyCode.RESOURCE_ERROR
+
+
+# -- ports -------------------------------------------------------------------------------------------------------------
+
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
 """Limit of a client's bytes before its login is known."""

@@ -20,17 +20,15 @@ from headway.core.message import (
 )
 from headway.core.permission import ALL_RIGHTS
 from headway.core.routing import COPIES, SEARCHED_A_UNIT, part_of
-from headway.server.amqp.faults import ChannelFault
-from headway.server.amqp.ports import ChannelSide
+from headway.server.amqp.ports import ChannelFault, ChannelSide
 from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
 from headway.server.peers import NO_PATCHES, check_patience, check_topic, forget, merges, remember, take_merge_away
 from headway.wire.amqp.codes import ReplyCode
-from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.primitives import TooManyValues
 from headway.wire.amqp.properties import Facts, read, with_reply_to, without_headers
 from headway.wire.amqp.replies import write_ack, write_method, write_return
-from headway.wire.common import VALUES_MAX
-from headway.wire.remembered import Remembered
+from headway.wire.amqp.scan import PublishedRun
+from headway.wire.common import VALUES_MAX, Remembered
 
 DEFAULT_EXCHANGE = ""
 REPLY_TO = "amq.rabbitmq.reply-to"

@@ -31,18 +31,15 @@ from headway.core.message import TOPICS, routing_key_of
 from headway.core.permission import Operation
 from headway.core.queue import Queue, filter_of, queue_behind
 from headway.core.selector import compile_work
-from headway.server.amqp1.faults import LinkFault
-from headway.server.amqp1.link import Link, credit_of
-from headway.server.amqp1.ports import SessionSide
+from headway.server.amqp1.ports import Link, LinkFault, SessionSide, credit_of
 from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import check_alone
 from headway.server.protocols import QUEUES
-from headway.wire.amqp1.codes import Condition
-from headway.wire.amqp1.dialect import Amqp1Dialect
-from headway.wire.amqp1.envelope import Amqp1Envelope
+from headway.wire.amqp1.envelope import Amqp1Dialect, Amqp1Envelope
 from headway.wire.amqp1.performatives import Attach, Flow, Source, words
-from headway.wire.cut import Cut
+from headway.wire.amqp1.values import Condition
+from headway.wire.dialect import Cut
 
 SETTLED = 1
 """The mode of a sender that settles what it sends at once."""
@@ -51,7 +48,7 @@ DRAIN_WORK = 8
 TURNS_MAX = 2
 """Rounds of one drain; a round sends all that one run of a queue may. What is left is sent in the next turns."""
 HANDED_A_WORK = 4
-"""Work of handing out (queue/writing.py) in a unit of a connection's budget."""
+"""Work of handing out (queue/dispatch.py) in a unit of a connection's budget."""
 
 
 class ConsumingLink(Link):

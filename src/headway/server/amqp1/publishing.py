@@ -23,17 +23,15 @@ from headway.core.message import (
     topic_of,
 )
 from headway.core.routing import part_of
-from headway.server.amqp1.faults import LinkFault, link_fault
-from headway.server.amqp1.link import Link
-from headway.server.amqp1.ports import SessionSide
+from headway.server.amqp1.ports import Link, LinkFault, SessionSide, link_fault
 from headway.server.amqp1.terminus import Node, Place, place_of, topic_in
 from headway.server.connections import Steps
 from headway.server.peers import NO_PATCHES, check_copies, check_patience, check_topic, merges, take_merge_away
-from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Target, TransactionalState
 from headway.wire.amqp1.properties import SECTIONS, Facts, read_content
 from headway.wire.amqp1.replies import ACCEPTED, RELEASED, accepted_in, rejected
+from headway.wire.amqp1.values import Condition
 from headway.wire.codecs import queue_form
 
 CREDIT = 1000

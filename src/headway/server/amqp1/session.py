@@ -13,17 +13,22 @@ from typing import Any
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import Session, Subscription
 from headway.core.queue import queue_behind
-from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
-from headway.server.amqp1.coordinator import CoordinatorLink
-from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
-from headway.server.amqp1.link import Link, answered
-from headway.server.amqp1.links import Links
-from headway.server.amqp1.ports import MASK, WINDOW, ClientSide, SessionSide
+from headway.server.amqp1.links import BrowsingLink, CoordinatorLink, Links, queue_to_browse
+from headway.server.amqp1.ports import (
+    MASK,
+    WINDOW,
+    ClientSide,
+    Link,
+    LinkFault,
+    SessionFault,
+    SessionSide,
+    answered,
+    link_fault,
+)
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import Settle, settle, settle_in_steps
-from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Lost, Transfers
 from headway.wire.amqp1.performatives import (
     Accepted,
@@ -44,6 +49,7 @@ from headway.wire.amqp1.performatives import (
     TransactionalState,
 )
 from headway.wire.amqp1.replies import ACCEPTED, error, write, write_disposition
+from headway.wire.amqp1.values import Condition
 
 HANDLE_MAX = 4095
 GONE_BACK_MAX = 4096

@@ -1,7 +1,7 @@
 """Termini: what an address means, and what a consumer wants of it.
 
 Rules, in this order:
-- The form of an address may say what it is (wire/amqp1/addresses.py).
+- The form of an address may say what it is (wire/amqp1/properties.py).
 - Else the capabilities of the terminus do: ``queue``, ``topic``, and the temporary ones.
 - Else a queue of that name, or an exchange, is meant if there is one.
 - Else a name with a slash or a wildcard is a topic, and any other one a queue, which is made.
@@ -20,14 +20,12 @@ from headway.core.clients import check_known_exchange, may_know_exchange, queue_
 from headway.core.consumer import PREFIX
 from headway.core.message import TOPICS, BadTopic, validate_filter, validate_topic
 from headway.core.permission import Rights
-from headway.server.amqp1.faults import LinkFault
+from headway.server.amqp1.ports import LinkFault
 from headway.server.engine import Engine
 from headway.server.peers import filter_of, topic_named
-from headway.wire.amqp1.addresses import Kind, read_address
-from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.performatives import Source, words
-from headway.wire.amqp1.properties import OPTION
-from headway.wire.amqp1.values import Described, Symbol
+from headway.wire.amqp1.properties import OPTION, Kind, read_address
+from headway.wire.amqp1.values import Condition, Described, Symbol
 
 QUEUE_WORDS, TOPIC_WORDS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 SELECTORS = {"apache.org:selector-filter:string", 0x0000_468C_0000_0004}

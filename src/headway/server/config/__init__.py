@@ -1,7 +1,6 @@
 """The config file, and the broker that it describes."""
 
 from headway.server.config import host_limits
-from headway.server.config.assembly import make_broker
 from headway.server.config.auth import (
     PASSWORD_BYTES_MAX,
     ScramKeys,
@@ -12,17 +11,15 @@ from headway.server.config.auth import (
     read_password_file,
     saslprep,
 )
-from headway.server.config.auth.hook import HookTable
-from headway.server.config.auth.jwt import JwtTable
-from headway.server.config.auth.tables import AuthTable
+from headway.server.config.auth.tables import AuthTable, HookTable, JwtTable
 from headway.server.config.description import describe, describe_permissions, remarks
-from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
 from headway.server.config.fields import Keep, Url, same_address
 from headway.server.config.linting import lint, uncovered_finding, writable
 from headway.server.config.presets import PRESETS, preset_text
-from headway.server.config.reading import TOPIC_POOLS_MAX, default_text, load_settings, parse_settings
-from headway.server.config.recording import recording_text
+from headway.server.config.reading import TOPIC_POOLS_MAX, default_text, load_settings, make_broker, parse_settings
 from headway.server.config.settings import (
+    ASGI_LISTENER,
+    PROGRAM_LISTENER,
     HistorySettings,
     JournalTable,
     ListenerTable,
@@ -31,7 +28,10 @@ from headway.server.config.settings import (
     SourceTable,
     TelemetryTable,
     TopicTable,
+    TracesTable,
     ViewTable,
+    recording_text,
+    tables_of,
 )
 from headway.server.config.tls import TlsContext, TlsTable, load_tls
 from headway.server.config.tls.files import (
@@ -43,8 +43,6 @@ from headway.server.config.tls.files import (
     with_tls_of,
 )
 from headway.server.config.tls.users import users_are_elsewhere
-from headway.server.config.traces import TracesTable
-from headway.server.config.views import tables_of
 
 __all__ = [
     "ADMIN_TLS", "ASGI_LISTENER", "AuthTable", "bad_certificates", "default_text", "describe", "describe_permissions",

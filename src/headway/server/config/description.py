@@ -6,7 +6,7 @@ from headway.core.base import format_count, format_duration, format_share, forma
 from headway.core.permission import Identity, Operation, Permissions
 from headway.core.policy import Policy, Rule
 from headway.server.config import host_limits
-from headway.server.config.plugins import plugins_of
+from headway.server.config.reading import plugins_of
 from headway.server.config.settings import Settings
 from headway.server.config.tls.users import known_users
 

@@ -11,31 +11,45 @@ Rules:
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from headway.core.allowance import UserLimits
 from headway.core.base import ConfigError, format_duration, format_share, format_size, unknown
-from headway.core.log import Shares
+from headway.core.broker import Broker
+from headway.core.log import Pool, Retained, Shares
 from headway.core.permission import Permission
-from headway.core.policy import Policy, parse_policies, parse_trials
+from headway.core.policy import (
+    ACTIONS,
+    CONDITIONS,
+    METERS,
+    ActionKind,
+    FlapControl,
+    Policy,
+    parse_policies,
+    parse_trials,
+    plugged_action,
+    plugged_condition,
+    plugged_meter,
+)
 from headway.core.query import ORDERS_MAX
+from headway.core.routing import Limits
 from headway.server.config import host_limits
 from headway.server.config.auth import read_password_file
-from headway.server.config.auth.jwt import bad_jwt
-from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
-from headway.server.config.embedding import of_a_program
-from headway.server.config.errors import in_plain_words
-from headway.server.config.fields import POOL_BYTES_MIN, Url, same_address, shown
-from headway.server.config.plugins import look_for_plugins
+from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable, bad_jwt
+from headway.server.config.fields import POOL_BYTES_MIN, Url, same_address, shown, with_hint
 from headway.server.config.settings import (
     DISK_BYTES,
     FileTables,
@@ -44,11 +58,177 @@ from headway.server.config.settings import (
     PoolTable,
     Settings,
     TopicTable,
+    bad_views,
+    key_of,
+    of_a_program,
+    topics_of,
 )
 from headway.server.config.tls import TlsTable, contradictions
-from headway.server.config.views import bad_views, key_of, topics_of
-from headway.server.config.wildcards import with_hint
-from headway.store.toml import BadConfig, parse_toml, read_text, values_in
+from headway.store.toml import BadConfig, lower_first, parse_toml, read_text, values_in
+
+# -- assembly ----------------------------------------------------------------------------------------------------------
+#
+# Assembly of the broker from its settings.
+
+
+def make_broker(settings: Settings) -> Broker:
+    """Makes the broker that the settings describe."""
+    limits = {
+        name: Limits(
+            subscriptions_per_session_max=table.subscriptions_max,
+            session_expiry_max_s=table.session_expiry_max_s,
+            in_flight_max=table.in_flight_max,
+            shares=settings.shares[name] if settings.shares_pool(name) else None,
+        )
+        for name, table in settings.listeners.items()
+    }
+    made: dict[str, Pool] = {}
+    for name, sizes in settings.pools.items():
+        shares = Shares(1.0, 1.0) if sizes.topic else settings.shares[name]  # a topic's pool may be one queue's
+        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, shares.client,
+                          user_share=shares.user, connection=shares.connection, topic=sizes.topic,
+                          biggest_client_first=sizes.biggest_client_first)  # fmt: skip
+    flap, retained = settings.flap, settings.retained
+    broker = Broker(
+        {"": Limits(), **limits}, made, settings.policies,
+        flap=FlapControl(flap.base_s, flap.max_s, flap.forgive_s),
+        retained=Retained(retained.topics_max, retained.bytes_max),
+        sessions_max=settings.server.sessions_max,
+        sweep_s=settings.server.sweep_s, late_s=settings.server.late_after_s,
+        traces=settings.traces.sampling() if settings.traces.enabled else None, priorities=settings.priorities,
+    )  # fmt: skip
+    for topic in settings.keyed:
+        broker.declare_state(topic.terms)
+    broker.set_trials(settings.trials)
+    return broker
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+#
+# Config errors in plain words: the key as it stands in the file, and the values that it takes.
+
+
+def in_plain_words(error: ValidationError, root: type[BaseModel]) -> list[str]:
+    """Words the errors that pydantic found in a file whose tables are ``root``, one line each."""
+    return [_plain(details, root) for details in error.errors(include_url=False)]
+
+
+def _plain(details: ErrorDetails, root: type[BaseModel]) -> str:
+    """Words one error."""
+    path = list(details["loc"])
+    if path[-1:] == ["[key]"]:
+        path.pop()
+    where, kind = _dotted(path), details["type"]
+    if kind == "extra_forbidden":
+        return _unknown_key(path, root)
+    if kind == "headway":
+        return f"{where}: {details['ctx']['text']}"
+    if kind == "missing":
+        return f"{where}: is missing"
+    expected = {
+        "bool_type": "true or false",
+        "model_type": f"a table, [{where}]",
+        "dict_type": f"a table, [{where}]",
+        "list_type": f"tables in double brackets, [[{where}]]",
+    }.get(kind)
+    if expected is None:
+        return f"{where}: {lower_first(details['msg'])}"
+    return f"{where}: expected {expected}, not {shown(details['input'])}"
+
+
+def _unknown_key(path: list[int | str], root: type[BaseModel]) -> str:
+    table, word = _model_at(root, path[:-1]), str(path[-1])[:60]
+    known = [field.alias or name for name, field in table.model_fields.items()]
+    known += ["policy"] if table is root else []
+    what = "section" if len(path) == 1 else "key"
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    return f"{_dotted(path)}: unknown {what} ({hint})"
+
+
+def _model_at(root: type[BaseModel], path: list[int | str]) -> type[BaseModel]:
+    """Returns the class of the table at this path of the file."""
+    kind: Any = root
+    for part in path:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = next(field.annotation for name, field in kind.model_fields.items() if (field.alias or name) == part)
+        else:
+            kind = get_args(kind)[-1]
+        if get_origin(kind) in (Union, UnionType):
+            kind = get_args(kind)[0]
+    return kind  # type: ignore[no-any-return]
+
+
+def _dotted(path: list[int | str]) -> str:
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part + 1}]"
+        else:
+            text += ("." if text else "") + (part if part.replace("-", "_").isidentifier() else f'"{part[:60]}"')
+    return text
+
+
+# -- plugins -----------------------------------------------------------------------------------------------------------
+#
+# Plug-ins: meters, conditions and actions of other distributions, found by entry points when a config names them.
+#
+# Only plug-ins that a config names are imported. They stay imported until the process ends.
+
+
+METERS_GROUP, CONDITIONS_GROUP, ACTIONS_GROUP = "headway.meters", "headway.conditions", "headway.actions"
+
+T = TypeVar("T")
+
+
+def look_for_plugins() -> None:
+    """Has names that are not built in looked up among the installed plug-ins from now on."""
+    METERS.elsewhere = lambda: _installed(METERS_GROUP, plugged_meter)
+    CONDITIONS.elsewhere = lambda: _installed(CONDITIONS_GROUP, plugged_condition)
+    ACTIONS.elsewhere = lambda: _installed(ACTIONS_GROUP, plugged_action)
+
+
+def plugins_of(policies: Iterable[Policy]) -> list[tuple[str, str]]:
+    """Returns the plug-ins that the policies use: the name, and the kind and origin of each."""
+    found: dict[str, str] = {}
+    for policy in policies:
+        found |= {METERS[name].condition or name: METERS[name].plugin for name in policy.plugged}
+        actions = [rule.then.name for rule in policy.rules if rule.then.kind is ActionKind.PLUGIN]
+        found |= {name: f"action of {ACTIONS[name].origin}" for name in actions}
+    return list(found.items())
+
+
+def _installed(group: str, plug_in: Callable[[str, Any, str], T]) -> Mapping[str, Callable[[], T]]:
+    importlib.invalidate_caches()
+    found: dict[str, list[metadata.EntryPoint]] = {}
+    for point in metadata.entry_points(group=group):
+        found.setdefault(point.name, []).append(point)
+    return {name: _loader(name, points, plug_in) for name, points in sorted(found.items())}
+
+
+def _loader(name: str, points: list[metadata.EntryPoint], plug_in: Callable[[str, Any, str], T]) -> Callable[[], T]:
+    def load() -> T:
+        origins = [_origin(point) for point in points]
+        if len(points) > 1:
+            raise ConfigError(f"{name} is plugged in more than once, by {' and '.join(origins)}")
+        try:
+            there = points[0].load()
+            return plug_in(name, there() if isinstance(there, type) else there, origins[0])
+        except ConfigError as error:
+            raise ConfigError(f"{name} of {origins[0]}: {error}") from None
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"{name} of {origins[0]} cannot be loaded ({why})") from error
+
+    return load
+
+
+def _origin(point: metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
 
 TOPIC_POOLS_MAX = 64
 """Each read of a publisher looks whether one of the pools is short of room."""
@@ -68,7 +248,7 @@ def parse_settings(
     text: str, source: Path | None = None, *, embedded: bool = False, reads_files: bool = True
 ) -> Settings:
     """Reads the settings of a TOML text. ``source``: the file, for messages and for a reload. ``embedded``: of a broker
-    in a program (embedding.py). ``reads_files``: also the password file that it names; not if a stranger wrote the
+    in a program (settings.py). ``reads_files``: also the password file that it names; not if a stranger wrote the
     text. Raises ConfigError."""
     where = f"{source}: " if source else ""
     too_many = BadConfig([f"{where}has more than {STRANGERS_VALUES_MAX:,} values: ask with fewer tables, or run "

@@ -5,29 +5,33 @@ The defaults here are those of ``defaults.toml``; a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from headway.core.allowance import UserLimits
-from headway.core.base import format_duration
+from headway.core.base import ConfigError, format_duration
 from headway.core.log import Shares, StateTerms
-from headway.core.message import compile_key
+from headway.core.message import BadTopic, KeyExtractor, compile_key, covers, table_name, validate_filter
 from headway.core.permission import Permission
 from headway.core.policy import HTTP_LISTENER, Policy
+from headway.core.receipts import TraceSampling
 from headway.server.config import host_limits
 from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
-from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
 from headway.server.config.fields import (
     LOOPBACK,
     AdminUrl,
+    CollectorUrl,
     Column,
     Filter,
     Fsync,
+    HeaderName,
+    HeaderValue,
     Identifier,
     Keep,
     Keep_,
@@ -52,11 +56,106 @@ from headway.server.config.fields import (
     duration,
     memory,
     one_of,
+    shown,
     size,
 )
 from headway.server.config.tls import TlsTable
-from headway.server.config.traces import TracesTable
 from headway.server.protocols import PROTOCOLS
+from headway.store.toml import quoted
+
+# -- embedding ---------------------------------------------------------------------------------------------------------
+#
+# The config of a broker inside a program (``headway.embed``): the tables of a file, with what differs there.
+#
+# Rules:
+# - No port is opened that the config does not name: without ``[listeners]`` there are none, and no admin API.
+# - ``[listeners.asgi]`` is for clients that come through the program's own web server. It has no URL; its other keys
+# are
+#   those of any listener, and may be left out.
+# - Policies may name ``asgi``, and ``program`` for the program's own subscriptions.
+
+
+ASGI_LISTENER = "asgi"
+PROGRAM_LISTENER = "program"
+"""The listener of subscriptions and publishers in the program itself."""
+_NOWHERE = "ws://127.0.0.1:0"
+"""Stands for the address, which is the web server's: a WebSocket, and on loopback as far as the checks here can say."""
+
+
+def of_a_program(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the tables of a file as they are meant in a program. Raises ConfigError."""
+    found = dict(tables)
+    server, listeners = found.get("server", {}), found.get("listeners", {})
+    if isinstance(server, Mapping):
+        found["server"] = {"admin": False} | dict(server)
+    if isinstance(listeners, Mapping):
+        pages = listeners.get(ASGI_LISTENER, {})
+        if isinstance(pages, Mapping):
+            if "url" in pages:
+                raise ConfigError(f"listeners.{ASGI_LISTENER}.url: it has none: the address is the web server's")
+            pages = {"url": _NOWHERE} | dict(pages)
+        found["listeners"] = {**listeners, ASGI_LISTENER: pages}
+    return found
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+#
+# ``headway serve --record FILTER``: a config that keeps the records of topics, without writing one.
+
+
+KEEP = "1d"
+
+
+def recording_text(text: str, filters: Sequence[str], folder: Path) -> str:
+    """Returns the config ``text`` with a journal in ``folder`` and a recorded topic for each filter. Raises
+    ConfigError."""
+    for filter in filters:
+        try:
+            validate_filter(filter)
+        except BadTopic as error:
+            raise ConfigError(f"--record {filter}: {error}") from None
+    topics = [f"[[topic]]\nfilter = {quoted(filter)}\nkeep = {quoted(KEEP)}\n" for filter in filters]
+    return "\n".join([text, f"[journal]\npath = {quoted(str(folder))}\n", *topics])
+
+
+# -- traces ------------------------------------------------------------------------------------------------------------
+#
+# ``[traces]``: where spans of sampled records go, and how many records are followed.
+
+
+class TracesTable(Table):
+    """``[traces]``"""
+
+    enabled: bool = True
+    endpoint: CollectorUrl = "http://127.0.0.1:4318"
+    """The address of an OTLP/HTTP collector."""
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)
+    """Sent with each request, such as a token."""
+    service: Name | None = None
+    """The name of the service in spans; None: that of the broker."""
+    ratio: Share = 1.0
+    """The share of sampled traces that is followed."""
+    per_second: Annotated[int, count(1, 1_000)] = 100
+    """Records a second that are followed, at most."""
+    wait_s: Annotated[float, duration(1.0, 3600.0)] = Field(default=30.0, alias="wait")
+    """Time for which a record is followed."""
+    timeout_s: Annotated[float, duration(0.1, 60.0)] = Field(default=10.0, alias="timeout")
+    """Time that the collector has for a request, with all tries."""
+    waiting_max: Annotated[int, count(1, 100_000)] = 1_000
+    """Traces that wait for the collector."""
+
+    @property
+    def url(self) -> str:
+        """The whole address: without a path, that of the protocol is meant."""
+        parts = urlsplit(self.endpoint)
+        return parts._replace(path="/v1/traces").geturl() if parts.path in ("", "/") else self.endpoint
+
+    def sampling(self) -> TraceSampling:
+        return TraceSampling(self.ratio, self.per_second, self.wait_s)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
 
 KIB, MIB = 1024, 1024 * 1024
 DAY_S = 86_400.0
@@ -429,7 +528,7 @@ class Settings:
     text: str
     """The TOML text."""
     embedded: bool = False
-    """Whether the broker is part of a program (embedding.py)."""
+    """Whether the broker is part of a program (settings.py)."""
 
     @property
     def keyed(self) -> list[TopicTable]:
@@ -454,3 +553,97 @@ class Settings:
     def ports(self) -> list[str]:
         """The names of listeners that have a port of their own."""
         return [name for name in self.listeners if not (self.embedded and name == ASGI_LISTENER)]
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+#
+# Views as the broker's config sees them: their topics are keyed and recorded. Also the SQL names of recorded topics.
+#
+# The broker needs no more of a view. Spark runs the query (``headway pipeline views``) and publishes its results like
+# any publisher.
+
+
+def key_of(view: ViewTable) -> KeyExtractor:
+    """Returns the key of a view's topic: the column ``key``."""
+    return compile_key("/" + view.key.replace("~", "~0").replace("/", "~1"))
+
+
+def topics_of(views: Iterable[ViewTable], topics: Iterable[TopicTable]) -> tuple[TopicTable, ...]:
+    """Returns all keyed topics. A record is recorded with the first one that covers it, so topics of views come first:
+    a wildcard of the file that also covers them changes neither their key nor how long they are kept. What else a
+    ``[[topic]]`` of the same filter says holds for them, too."""
+    topics = tuple(topics)
+    beside = {topic.filter: topic for topic in topics}
+    of_views: dict[str, TopicTable] = {}
+    for view in views:
+        topic = beside.get(view.topic) or TopicTable(filter=view.topic)
+        of_views[view.topic] = topic.model_copy(update={"key": key_of(view), "keep": view.keep})
+    return (*of_views.values(), *(topic for topic in topics if topic.filter not in of_views))
+
+
+def tables_of(settings: Settings) -> dict[str, SourceTable]:
+    """Returns all tables that SQL can name, with their topics. A name that fits two recorded topics is not given."""
+    defaults = _named(settings.topics)
+    found = {name: SourceTable(topic=topics[0]) for name, topics in defaults.items() if len(topics) == 1}
+    for name, table in settings.tables.items():
+        topic = table.topic or defaults[name.lower()][0]
+        found[name.lower()] = table.model_copy(update={"topic": topic})
+    return found
+
+
+def _named(topics: Iterable[TopicTable]) -> dict[str, list[str]]:
+    """Returns recorded topics by their SQL name."""
+    found: dict[str, list[str]] = {}
+    for topic in topics:
+        if topic.keep is not None and (name := table_name(topic.filter)):
+            found.setdefault(name, []).append(topic.filter)
+    return found
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def bad_views(settings: Settings, written: Iterable[TopicTable]) -> Iterator[str]:
+    """Finds errors in views and tables; ``written`` are the ``[[topic]]`` tables of the file."""
+    topics = {topic.filter: topic for topic in written if topic.keyed}
+    taken: dict[str, str] = {}
+    for name, view in settings.views.items():
+        where, shown_topic = f"views.{name}", shown(view.topic)
+        if not settings.journal.enabled:
+            yield f"{where}: the result of a view is recorded in the journal, and there is none: add [journal]"
+        if view.topic in taken:
+            yield f"{where}.topic: {shown_topic} is the topic of views.{taken[view.topic]} already"
+        taken.setdefault(view.topic, name)
+        beside = topics.get(view.topic)
+        if beside is not None and beside.key != key_of(view):
+            yield (
+                f"{where}.key: {shown(view.key)}, and the [[topic]] {shown_topic} says {shown(beside.key.text)}: leave "
+                "that [[topic]] out, a view needs none"
+            )
+        elif beside is not None and beside.keep not in (None, view.keep):
+            yield (
+                f"{where}.keep: {view.keep}, and the [[topic]] {shown_topic} says {beside.keep}: leave that [[topic]] "
+                "out, a view needs none"
+            )
+    yield from _bad_tables(settings)
+
+
+def _bad_tables(settings: Settings) -> Iterator[str]:
+    defaults = _named(settings.topics)
+    recorded = [topic.filter for topic in settings.topics if topic.keep is not None]
+    seen: set[str] = set()
+    for name, table in settings.tables.items():
+        where, lower = f"tables.{name}", name.lower()
+        if lower in seen:
+            yield f"{where}: there is a table of that name already; SQL does not tell capital letters from small ones"
+        seen.add(lower)
+        topics = defaults.get(lower, [])
+        if table.topic is not None and not any(covers(filter, table.topic) for filter in recorded):
+            yield f'{where}.topic: {shown(table.topic)} is not recorded: it takes a [[topic]] with keep = "7d", or so'
+        elif table.topic is None and len(topics) > 1:
+            yield f"{where}.topic: is missing: {' and '.join(topics)} would both be called {name}"
+        elif table.topic is None and not topics:
+            known = ", ".join(defaults) or "none"
+            yield f"{where}.topic: is missing, for no recorded topic is called {name} by itself (known: {known})"
+        if "time" in table.model_fields_set and table.watermark_s is None:
+            yield f'{where}.time: is the column of the watermark, and there is none: add watermark = "10s", or so'

@@ -1,12 +1,9 @@
 """Clients' sockets: how they are read and written, how they end, and the record of their ends. No protocol."""
 
 from headway.server.connections.connection import OUT_BYTES_MAX, Connection, Peer
-from headway.server.connections.connections import Connections
-from headway.server.connections.endings import END_WORK, Endings, Hangups
-from headway.server.connections.ends import End, Ends
-from headway.server.connections.floods import FLOOD_BYTES, Floods
-from headway.server.connections.linger import Lingering
-from headway.server.connections.pending_replies import HoldingReplies, PendingReplies
+from headway.server.connections.connections import Connections, HoldingReplies, PendingReplies
+from headway.server.connections.ends import FLOOD_BYTES, End, Ends, Floods
+from headway.server.connections.linger import END_WORK, Endings, Hangups, Lingering
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import ended

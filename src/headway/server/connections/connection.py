@@ -15,12 +15,11 @@ from headway.core.base import Reason
 from headway.core.consumer import CloseChannel, Session, Subscription
 from headway.core.log import Pool
 from headway.core.permission import Identity
-from headway.server.connections.endings import Endings, Hangups
-from headway.server.connections.linger import Lingering
+from headway.server.connections.linger import Endings, Hangups, Lingering
 from headway.server.connections.proxied import Announcement
 from headway.server.connections.reassembly import STRANGER_BYTES, PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended
-from headway.server.connections.states import CLOSED
+from headway.server.connections.turn_budget import CLOSED
 from headway.server.loop import Pulse
 from headway.server.transport import Buffer, ByteStream, StreamError, is_tls, lost, unwanted_tls
 
@@ -405,7 +404,7 @@ class Connection(SocketOutlet):
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def end_soon(self, reason: Reason, text: str = "", *, told: bool = False) -> None:
-        """Ends the connection, with others in their order (endings.py); nothing is read until then. ``told``: the
+        """Ends the connection, with others in their order (linger.py); nothing is read until then. ``told``: the
         client is told why."""
         if self.open and not self.host.endings.end(self, reason, text, told=told):
             self.pause_reading("end")

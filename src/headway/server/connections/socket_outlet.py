@@ -13,7 +13,7 @@ from typing import Protocol
 from headway.core.base import Reason, moved
 from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import SpillHandle
-from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
+from headway.server.connections.turn_budget import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 from headway.server.progress import (
     BURST_BYTES,
     FINE_BYTES,

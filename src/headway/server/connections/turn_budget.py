@@ -20,6 +20,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Final
+
+# -- turn budget -------------------------------------------------------------------------------------------------------
+
 
 TURN_WORK = 4096
 """Budget of all connections together, per turn."""
@@ -94,3 +99,25 @@ class TurnBudget:
                 self.left -= work
                 if not work:
                     return
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+#
+# States of a connection's socket. After its end a socket may linger for its last words (linger.py).
+
+
+class ConnectionState(StrEnum):
+    OPEN = "open"
+    BROKEN = "broken"
+    """A write failed. The loop closes the connection soon: the write may have been in the middle of a flush."""
+    CLOSED = "closed"
+
+
+OPEN: Final = ConnectionState.OPEN
+BROKEN: Final = ConnectionState.BROKEN
+CLOSED: Final = ConnectionState.CLOSED
+MOVES = {
+    OPEN: {BROKEN, CLOSED},
+    BROKEN: {CLOSED},
+    CLOSED: set[ConnectionState](),
+}

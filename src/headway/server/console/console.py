@@ -18,21 +18,17 @@ import msgspec
 from aiohttp import web
 
 from headway.server.console import pages
-from headway.server.console.consumers import Consumers
+from headway.server.console.consumers import Consumers, Moves
 from headway.server.console.feed import Feed
-from headway.server.console.frame import FrameMaker, paused
+from headway.server.console.frame import LOOKS_A_TURN, FrameMaker, RecentLateness, Walk, paused
 from headway.server.console.hour import CONSUMERS_MAX, EVERY_S, Hour, Terms
-from headway.server.console.lateness import RecentLateness
-from headway.server.console.moves import Moves
-from headway.server.console.names import Known, cut, name_of
 from headway.server.console.replay import replay
 from headway.server.console.reports import Reports
-from headway.server.console.rows import now_of
-from headway.server.console.walk import LOOKS_A_TURN, Walk
+from headway.server.console.rows import Known, cut, name_of, now_of
 from headway.server.engine import Engine
 from headway.server.http import USER, AskedConfigs, json_answer
 from headway.server.loop import memory_rss_bytes
-from headway.store.toml_text import policy_text
+from headway.store.toml import policy_text
 
 log = logging.getLogger("headway")
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from headway.core.consumer import Subscription
 from headway.core.log import Pool, Tab
 from headway.core.policy import Sample
-from headway.server.console.names import Name
+from headway.server.console.rows import Name
 
 HOUR_S = 3600.0
 EVERY_S = 5.0

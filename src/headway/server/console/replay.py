@@ -27,7 +27,7 @@ from headway.core.policy import (
 )
 from headway.server.console.hour import METERS as KEPT
 from headway.server.console.hour import Hour, Series
-from headway.server.console.names import Known, cut
+from headway.server.console.rows import Known, cut
 from headway.server.http import work_of_choosing
 
 AT_ONCE = 500

@@ -2,8 +2,7 @@
 
 from headway.server.engine.engine import Engine
 from headway.server.engine.history import HistoryWriter
-from headway.server.engine.readiness import Readiness, Stage
-from headway.server.engine.telemetry import Telemetry
+from headway.server.engine.telemetry import Readiness, Stage, Telemetry
 
 __all__ = [
     "Engine", "HistoryWriter", "Readiness", "Stage", "Telemetry",

@@ -49,13 +49,10 @@ from headway.server.connections import (
     TurnWork,
 )
 from headway.server.engine.dead_letters import publish_dead_letter
-from headway.server.engine.expiries import Expiries
 from headway.server.engine.history import open_history
 from headway.server.engine.permissions import PermissionsInForce
-from headway.server.engine.readiness import Readiness, Stage
-from headway.server.engine.spilling import Spilling
-from headway.server.engine.supervision import SWEEP_S, Supervision
-from headway.server.engine.telemetry import Telemetry
+from headway.server.engine.supervision import SWEEP_S, Expiries, Spilling, Supervision
+from headway.server.engine.telemetry import Readiness, Stage, Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
 from headway.server.logins import Logins

@@ -11,12 +11,19 @@ from headway.server.http.access import (
     address_of,
     below,
 )
-from headway.server.http.asked_configs import AskedConfigs, work_of_choosing
-from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, refusal_for
+from headway.server.http.asked_configs import AskedConfigs, Seats, asker_of, work_of_choosing
+from headway.server.http.bodies import (
+    Quota,
+    Refusal,
+    abort,
+    is_gone,
+    json_answer,
+    read_body,
+    read_json,
+    refusal_for,
+    unsent_bytes,
+)
 from headway.server.http.http_listener import HttpListener
-from headway.server.http.quota import Quota
-from headway.server.http.seats import Seats, asker_of
-from headway.server.http.transports import abort, is_gone, unsent_bytes
 
 __all__ = [
     "abort", "AccessControl", "address_of", "AskedConfigs", "asker_of", "below", "DATA", "HEALTH", "HttpListener",

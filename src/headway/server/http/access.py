@@ -38,10 +38,9 @@ from headway.core.permission import NOBODY, Identity
 from headway.server.config import digest_of
 from headway.server.connections import client_of
 from headway.server.engine import Engine
-from headway.server.http.bodies import Refusal, json_answer
+from headway.server.http.bodies import Refusal, abort, is_gone, json_answer
+from headway.server.http.http_connection import USER as CERTIFIED
 from headway.server.http.http_connection import HttpConnection
-from headway.server.http.stream_transport import USER as CERTIFIED
-from headway.server.http.transports import abort, is_gone
 from headway.server.logins import Attempt
 from headway.server.logins import Refusal as RefusedLogin
 

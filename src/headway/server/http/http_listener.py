@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from headway.core.base import Reason
 from headway.server.config import TlsContext
-from headway.server.http.stream_transport import StreamTransport
+from headway.server.http.http_connection import StreamTransport
 from headway.server.loop import Pulse
 from headway.server.transport import Acceptor, AcceptShare, ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
 

@@ -1,8 +1,7 @@
 """Logins are checked beside the loop, and guessers are slowed."""
 
-from headway.server.logins.attempt import Attempt, Refusal
-from headway.server.logins.guessers import network_of
-from headway.server.logins.logins import Logins, PreparedLogins, bad_keys
+from headway.server.logins.asking import Attempt, Refusal
+from headway.server.logins.logins import Logins, PreparedLogins, bad_keys, network_of
 from headway.server.logins.scram import MECHANISM as SCRAM
 from headway.server.logins.scram import Scram, ScramError
 

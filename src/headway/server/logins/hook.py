@@ -26,9 +26,7 @@ import msgspec
 
 from headway.core.permission import Identity
 from headway.server.config import HookTable
-from headway.server.logins.asking import fetch
-from headway.server.logins.attempt import Attempt, Refusal, Wanted
-from headway.server.logins.waiting_threads import WaitingThreads
+from headway.server.logins.asking import Attempt, Refusal, WaitingThreads, Wanted, fetch
 
 log = logging.getLogger("headway")
 

@@ -6,18 +6,59 @@ While a client has not shown who it is, it may send nothing but AUTH and DISCONN
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
 from headway.core.base import Reason, moved
 from headway.core.permission import Identity
+from headway.server.config import ListenerTable
+from headway.server.connections import Connection
+from headway.server.engine import Engine
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
-from headway.server.mqtt.ports import ClientSide
-from headway.server.peers import PeerPart
+from headway.server.peers import BasePeer, PeerPart
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.mqtt.packets import Auth
+from headway.wire.mqtt.decoder import MqttDecoder
+from headway.wire.mqtt.packets import Auth, Item
 from headway.wire.mqtt.primitives import violation
+from headway.wire.mqtt.replies import Replies
+
+# -- ports -------------------------------------------------------------------------------------------------------------
+#
+# Ports: what the parts of MQTT's side of a connection know of each other.
+
+
+CONNECT_BYTES_MAX = 64 * 1024
+"""Limit of a CONNECT, will and all."""
+TOPIC_ALIAS_MAX = 64
+NO_LIMIT = 65_535
+"""The limit for clients that cannot be told one: all ids there are. Each takes one bit (tables.py). Not reading the
+client would be no way out, because its releases come behind its publishes."""
+
+
+class ClientSide(BasePeer[Item], ABC):
+    """The peer, as its greeting knows it."""
+
+    __slots__ = ("incoming_max", "is_bridge", "replies", "will_due")
+
+    decoder: MqttDecoder
+
+    def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
+        decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
+        super().__init__(engine, connection, listener, decoder)
+        self.replies = Replies(0)
+        self.is_bridge = False
+        """Whether the client is another broker's bridge: see ``MqttPeer._subscribe``."""
+        self.will_due = True
+        """Whether the will is published at the end: yes, unless the client disconnects normally."""
+        self.incoming_max = NO_LIMIT
+
+    def send_pubrel(self, delivery_id: int, code: int = 0) -> None:
+        self.pending_replies.send(self.replies.pubrel(delivery_id, code), kept=self.granted.durable)
+
+
+# -- conversation ------------------------------------------------------------------------------------------------------
 
 
 class AuthState(StrEnum):

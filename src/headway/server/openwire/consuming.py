@@ -9,44 +9,41 @@ does not match never enters it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from asyncio import TimerHandle
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 import msgspec
 
-from headway.core.base import Reason, Refused
+from headway.core.base import Reason, Refused, WorkSteps
 from headway.core.clients import Queues, check_known, queue_object
 from headway.core.consumer import (
     NO_LIMIT,
     Channel,
     CountedWindow,
+    Session,
     SubscribeRequest,
     Subscription,
     SubscriptionOptions,
     Use,
 )
-from headway.core.permission import ALL_RIGHTS, Operation
-from headway.core.queue import Queue, queue_behind
-from headway.core.selector import compile_work
-from headway.server.connections import SUBSCRIBE_WORK, Steps
-from headway.server.openwire.browsing import browse
-from headway.server.openwire.consumer import Consumer
-from headway.server.openwire.destinations import each_of, has_wildcards
-from headway.server.openwire.faults import JmsFault
-from headway.server.openwire.options import about_destination, options_of, split
-from headway.server.openwire.ports import ClientSide
-from headway.server.openwire.wildcards import (
-    DURABLE_QUEUES,
-    MATCHED_MAX,
-    PATTERNS_MAX,
-    Finding,
-    Pattern,
-    queues_that_match,
-    wildcards_of,
+from headway.core.permission import ALL_RIGHTS, Operation, Rights
+from headway.core.queue import Queue, queue_behind, queue_of
+from headway.core.selector import compile_selector, compile_work
+from headway.server.connections import OUT_BYTES_MAX, SUBSCRIBE_WORK, Steps
+from headway.server.engine import Engine
+from headway.server.openwire.ports import (
+    ClientSide,
+    JmsFault,
+    about_destination,
+    each_of,
+    has_wildcards,
+    options_of,
+    split,
 )
 from headway.server.peers import PeerPart, binding_key_of, filter_of, virtual_topic_of
 from headway.server.protocols import QUEUES
-from headway.wire.openwire.advisory import FOLLOWED, own_filter
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
 from headway.wire.openwire.dialect import OpenWireDialect
 from headway.wire.openwire.envelope import OpenWireEnvelope
@@ -58,9 +55,240 @@ from headway.wire.openwire.marshalling import (
     write_number,
     write_numbered,
 )
-from headway.wire.openwire.replies import STATE_ERROR, write_close_consumer, write_nothing, write_numbering
+from headway.wire.openwire.replies import (
+    FOLLOWED,
+    STATE_ERROR,
+    own_filter,
+    write_close_consumer,
+    write_nothing,
+    write_numbering,
+)
+
+# -- consumer ----------------------------------------------------------------------------------------------------------
+#
+# One consumer of JMS, with its core channel and the subscriptions that it reads.
+#
+# Rules:
+# - The prefetch is the credit. A consumer of queues settles deliveries by their numbers, which are those of its
+# channel.
+#   A consumer of topics settles records by how many they are (``CountedWindow``).
+# - An acknowledgement of the type *delivered* settles nothing: it makes the window larger, until the same messages are
+#   acknowledged for good. So a transaction may be larger than the prefetch.
+# - A consumer with a prefetch of 0 asks for each message (MessagePull): its window is opened by one.
+
+
+class Consumer:
+    __slots__ = ("channel", "extra", "id", "info", "pull", "slot", "subscriptions", "windows", "wishes", "written")
+
+    def __init__(self, info: ConsumerInfo, slot: int, written: bytes, session: Session) -> None:
+        self.info = info
+        self.id: ConsumerId = info.consumer
+        self.slot = slot
+        """The consumer's number on the connection, from 1 on; one that was free."""
+        self.written = written
+        """The consumer's id as it is written in deliveries."""
+        self.channel = Channel(info.prefetch, NO_LIMIT, slot, session.number, session.channel.in_flight_bytes)
+        self.channel.whole = session.channel
+        self.subscriptions: list[Subscription] = []
+        self.windows: list[CountedWindow] = []
+        """Those of its subscriptions to topics."""
+        self.wishes: tuple[list[tuple[str, str]], str | None] = [], None
+        """The hints and the condition of its selector."""
+        self.extra = 0
+        """By how much the window is larger than the prefetch, for messages that are delivered and not settled."""
+        self.pull: TimerHandle | None = None
+        """Ends the wait for a message that was asked for."""
+
+    @property
+    def prefetch(self) -> int:
+        return self.info.prefetch
+
+    @property
+    def limit(self) -> int:
+        return self.info.prefetch + self.extra
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that are not settled."""
+        for subscription in self.subscriptions:
+            subscription.note_sent()
+        return self.channel.used + sum(window.used for window in self.windows)
+
+    def stop_waiting(self) -> None:
+        if self.pull is not None:
+            self.pull.cancel()
+            self.pull = None
+
+
+# -- browsing ----------------------------------------------------------------------------------------------------------
+#
+# Browsers: a client of JMS looks at the messages that wait in its queues, and takes none.
+#
+# It sees those that wait when it begins, the first ``MESSAGES_MAX`` of them and ``BYTES_MAX`` bytes, and then that
+# there are no more. It settles nothing: what it acknowledges is nobody's. The copies count to the client until they are
+# written, which happens as fast as the client reads; its other commands wait for that.
+
+
+MESSAGES_MAX = 400
+BYTES_MAX = 4 * 1024 * 1024
+COPIED_BYTES = 8192
+"""So many bytes that are copied are one unit of work."""
+BROWSED = "browsed"
+BROWSED_BYTES = 150
+"""The memory of a copy of a message, besides its bytes."""
+
+
+def browse(
+    peer: ClientSide, consumer: Consumer, queues: list[Queue], condition: str | None, respond: Callable[[], None]
+) -> Steps:
+    """Copies what waits in queues, responds, and sends the copies, in steps. Raises :class:`Refused`, before that."""
+    selector = None if condition is None else compile_selector(condition)
+    envelope = OpenWireEnvelope(consumer.written, f"{peer.granted.number}-{consumer.slot}", peer.wire)
+    now, tab, number, held_bytes, left_bytes = peer.engine.now(), peer.granted.tab, 0, 0, BYTES_MAX
+    copies: list[tuple[Queue, bytes, int]] = []
+    try:
+        for queue in queues:
+            some = queue.waiting(MESSAGES_MAX - len(copies), left_bytes, now)
+            size = sum(len(frame) for frame, _ in some)
+            counted = size + BROWSED_BYTES * len(some)
+            tab.check(counted)
+            tab.add(BROWSED, counted)
+            held_bytes, left_bytes = held_bytes + counted, left_bytes - size
+            copies += [(queue, *one) for one in some]
+            yield 1 + len(some) + size // COPIED_BYTES
+            if peer.gone:
+                return
+        respond()
+        copies.reverse()
+        while copies:
+            while len(peer.connection.out) > OUT_BYTES_MAX and not peer.gone:
+                yield 0
+            if peer.gone:
+                return
+            queue, frame, returns = copies.pop()
+            counted = len(frame) + BROWSED_BYTES
+            tab.add(BROWSED, -counted)
+            held_bytes -= counted
+            if selector is None or selector.matches(queue.feed.lane.dialect.decode(frame)):
+                number += 1
+                peer.write(envelope.write(envelope.cut(frame, [len(frame)], redelivered=returns), 0, 1, number))
+            yield 1 + len(frame) // COPIED_BYTES
+        if not peer.gone:
+            peer.write(write_nothing(consumer.written, peer.wire))
+    finally:
+        tab.add(BROWSED, -held_bytes)
+
+
+# -- wildcards ---------------------------------------------------------------------------------------------------------
+#
+# Consumers of queues whose names have wildcards. Such a consumer is a member of each queue that matches, and becomes
+# one of each that is made later.
+#
+# - Queues of one connection alone, and those of durable subscriptions, match no wildcard; the latter do where the
+# pattern
+#   begins with their prefix.
+# - A queue that is made is offered to all such consumers over the turns to come. One whose client may not read it, or
+#   that has ``MATCHED_MAX`` queues already, does not get it; the log says so of some.
+
 
 log = logging.getLogger("headway")
+
+MATCHED_MAX = 500
+"""Queues of one consumer with wildcards."""
+PATTERNS_MAX = 8
+"""Names with wildcards in one destination."""
+PORTION = 32
+"""Queues that are looked at in one step."""
+CHARS, MATCHED_CHARS = 16, 32
+"""So many characters that are compared are one unit of work; a name counts as so many more."""
+DURABLE_QUEUES = "durable."
+"""The prefix of the queues of durable subscriptions, of every protocol that has names for these."""
+Join = Callable[["Consumer", Queue, str], int]
+"""Makes a consumer a member of a queue, under a name for that. Returns the work."""
+
+
+class Pattern:
+    """One name with wildcards, of a consumer."""
+
+    __slots__ = ("_words", "number", "text")
+
+    def __init__(self, text: str, number: int = 0) -> None:
+        self.text = text
+        self._words = text.split(".")
+        self.number = number
+        """The place of the name in the consumer's destination."""
+
+    def matches(self, queue: Queue) -> bool:
+        name = queue.name
+        if queue.owner is not None or (name.startswith(DURABLE_QUEUES) and not self.text.startswith(DURABLE_QUEUES)):
+            return False
+        words = name.split(".")
+        for number, word in enumerate(self._words):
+            if word == ">":
+                return True
+            if number >= len(words) or word not in ("*", words[number]):
+                return False
+        return len(self._words) == len(words)
+
+
+Finding = Generator[int, None, list[tuple[Queue, Pattern]]]
+"""Steps that end with the queues that were found, each with its pattern."""
+
+
+class Wildcards:
+    """The consumers with wildcards of all connections of a broker, each with how it joins a queue."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[Consumer, tuple[list[Pattern], Join]] = {}
+
+    def offer(self, queue: Queue) -> WorkSteps:
+        """Offers a queue that was made to each of them, one per step."""
+        for consumer, (patterns, join) in list(self.consumers.items()):
+            if queue.ended:
+                return
+            pattern = next((one for one in patterns if one.matches(queue)), None)
+            work = 0
+            if pattern is not None and consumer in self.consumers:
+                work = join(consumer, queue, f"{pattern.number}/{queue.name}")
+            yield len(patterns) + work
+
+
+_OF: WeakKeyDictionary[Engine, Wildcards] = WeakKeyDictionary()
+
+
+def wildcards_of(engine: Engine) -> Wildcards:
+    """Returns the consumers with wildcards of a broker."""
+    found = _OF.get(engine)
+    if found is None:
+        found = _OF[engine] = Wildcards()
+        registry = engine.broker.registry
+
+        def made(queue: Queue) -> None:
+            if found.consumers:
+                registry.deferred.begin(found.offer(queue), registry.deferred.now)
+
+        engine.broker.queues.made.append(made)
+    return found
+
+
+def queues_that_match(engine: Engine, patterns: list[Pattern], rights: Rights) -> Finding:
+    """Finds the queues that match now and that may be consumed from, each with its first pattern, in steps."""
+    found: list[tuple[Queue, Pattern]] = []
+    queues = list(engine.broker.registry.router.queues.values())
+    for at in range(0, len(queues), PORTION):
+        some = list(map(queue_of, queues[at : at + PORTION]))
+        for queue in some:
+            pattern = next((one for one in patterns if one.matches(queue)), None)
+            if pattern is not None and (
+                rights is ALL_RIGHTS or rights.covers(Operation.SUBSCRIBE, queue_object(queue.name))
+            ):
+                found.append((queue, pattern))
+        yield 1 + sum(CHARS + len(queue.name) for queue in some) * len(patterns) // MATCHED_CHARS
+    return found
+
+
+# -- consuming ---------------------------------------------------------------------------------------------------------
+
 
 CONSUMERS_MAX = 16_000
 MATCHED_SHARE = 16
@@ -478,4 +706,3 @@ def _never_seen(consumer: Consumer, last_delivered: int) -> None:
         if number <= last_delivered:
             break
         consumer.channel.in_flight[number].returns -= 1
-

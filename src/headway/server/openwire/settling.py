@@ -5,7 +5,7 @@
 - *poison*: the client gives up a message. It becomes a dead letter: to where its queue says, or to ``ActiveMQ.DLQ``.
 - *standard*, *individual*, *unmatched*, *expired*: they are done with. The window is as large as before.
 
-Acknowledgements in a transaction are put off until its commit (transactions.py).
+Acknowledgements in a transaction are put off until its commit (publishing.py).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from headway.core.consumer import DeadLetter
 from headway.core.delivery import record_at
 from headway.core.queue import letter_work, queue_of
 from headway.server.connections import Steps
-from headway.server.openwire.consumer import Consumer
-from headway.server.openwire.consuming import Consuming
+from headway.server.openwire.consuming import Consumer, Consuming
 from headway.server.openwire.ports import ClientSide
 from headway.server.peers import DURABLE, PeerPart
 from headway.server.protocols import QUEUES

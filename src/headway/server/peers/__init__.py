@@ -1,31 +1,38 @@
 """Peers: the base of every protocol's side of a connection. Each protocol has a room of its own above this."""
 
 from headway.server.peers.base import BasePeer
-from headway.server.peers.destinations import (
+from headway.server.peers.login_side import CLOSING, GUEST, OPEN, WAITING, ClientState, PeerPart, SaslLogin
+from headway.server.peers.named_queues import (
+    DURABLE,
+    MATCHES,
+    NamedQueues,
     binding_key_of,
+    check_alone,
     filter_of,
+    is_temporary,
     name_of_topic,
     parts_of,
+    read_alternate,
+    read_terms,
     topic_named,
     virtual_topic_of,
 )
-from headway.server.peers.named_queues import DURABLE, NamedQueues, check_alone, is_temporary
-from headway.server.peers.part import PeerPart
-from headway.server.peers.patience import log_patience
 from headway.server.peers.publishing import (
+    DEAR_PORTION,
     NO_PATCHES,
+    PORTION,
+    Settle,
     check_copies,
     check_patience,
     check_topic,
     forget,
+    log_patience,
     merges,
     remember,
+    settle,
+    settle_in_steps,
     take_merge_away,
 )
-from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
-from headway.server.peers.sasl_login import GUEST, SaslLogin
-from headway.server.peers.settlement import DEAR_PORTION, PORTION, Settle, settle, settle_in_steps
-from headway.server.peers.states import CLOSING, OPEN, WAITING, ClientState
 from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Transaction
 from headway.server.peers.undecided import Choice, Undecided
 

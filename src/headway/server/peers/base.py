@@ -40,9 +40,7 @@ from headway.server.connections import (
     TurnBudget,
 )
 from headway.server.engine import Engine
-from headway.server.peers.login_side import LoginSide
-from headway.server.peers.quiet import QuietPeer
-from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, ClientState
+from headway.server.peers.login_side import CLOSED, CLOSING, GREETING, MOVES, OPEN, ClientState, LoginSide, QuietPeer
 from headway.server.transport import Buffer
 from headway.wire.decoder import Decoder
 

@@ -4,15 +4,74 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Coroutine
-from typing import Any, TypeVar
+from enum import StrEnum
+from math import inf
+from typing import Any, Generic, TypeVar
 
-from headway.core.consumer import ConnectRequest, Session
+from headway.core.base import Reason
+from headway.core.consumer import CloseChannel, ConnectRequest, Session, Subscription
 from headway.core.permission import NOBODY, Identity
 from headway.server.config import ListenerTable
 from headway.server.connections import Connection
 from headway.server.engine import Engine
-from headway.server.logins import Attempt, Refusal, network_of
-from headway.server.peers.states import GREETING, WAITING, ClientState
+from headway.server.logins import Attempt, Refusal, Scram, ScramError, network_of
+
+# -- states ------------------------------------------------------------------------------------------------------------
+#
+# States of a client's side of a protocol, from its first byte to the end of its connection.
+
+
+class ClientState(StrEnum):
+    GREETING = "greeting"
+    """The client says who it is and what it can do."""
+    WAITING = "waiting"
+    """The client waits: its password is being checked, or its session is not in the journal yet. Nothing it sends is
+    handled."""
+    OPEN = "open"
+    """The client was told that it is connected."""
+    CLOSING = "closing"
+    """The last word to the client is chosen; nothing else may be sent."""
+    CLOSED = "closed"
+
+
+GREETING, WAITING, OPEN, CLOSING, CLOSED = ClientState
+MOVES = {
+    GREETING: {WAITING, OPEN, CLOSING, CLOSED},
+    WAITING: {GREETING, OPEN, CLOSING, CLOSED},
+    OPEN: {CLOSING, CLOSED},
+    CLOSING: {CLOSED},
+    CLOSED: set[ClientState](),
+}
+
+
+# -- quiet -------------------------------------------------------------------------------------------------------------
+#
+# Requests of the broker to a peer that has no packet for them: an advisory says it then.
+
+
+class QuietPeer:
+    __slots__ = ()
+    closes_consumers = False
+
+    def heartbeat(self, now: float) -> float:
+        return inf
+
+    def says_goodbye(self) -> bool:
+        return False
+
+    @property
+    def has_more(self) -> bool:
+        return False
+
+    def paused(self, why: str) -> None: ...
+    def close_channel(self, effect: CloseChannel) -> None: ...
+    def close_consumer(self, subscription: Subscription, text: str) -> None: ...
+    def cancelled(self, subscription: Subscription, reason: Reason) -> None: ...
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None: ...
+
+
+# -- login side --------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 ANOTHER_NAME = Refusal("the user name is not that of the client's certificate", checked=False)
@@ -155,3 +214,100 @@ def free_name(wanted: str, taken: Container[str]) -> str:
         else:
             free = middle
     return f"{wanted}#{free}"
+
+
+# -- part --------------------------------------------------------------------------------------------------------------
+#
+# Parts of a peer, which know it until its connection has ended.
+
+
+Side = TypeVar("Side", bound=LoginSide)
+
+
+class PeerPart(Generic[Side]):
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: Side) -> None:
+        self._peer = peer
+
+    def over(self) -> None:
+        """Drops the peer when the connection has ended, so that no cycle is left."""
+        del self._peer
+
+
+# -- sasl login --------------------------------------------------------------------------------------------------------
+#
+# A login by SASL: a mechanism that the client chooses, and by SCRAM a challenge and its response after it.
+
+
+GUEST = "guest", b"guest"
+"""The default login of many clients: it means no user, unless there is one of that name."""
+
+
+class SaslLogin(PeerPart[Side], ABC):
+    """By SCRAM the client's first message is answered by a challenge, and its last one by the proof that the server
+    knows the password, too."""
+
+    __slots__ = ("_scram",)
+
+    def __init__(self, peer: Side) -> None:
+        super().__init__(peer)
+        self._scram: Scram | None = None
+        """The conversation whose last message is still to come."""
+
+    @abstractmethod
+    def _challenge(self, message: bytes) -> None:
+        """Sends the answer to the first message."""
+
+    @abstractmethod
+    def _proven(self, answer: bytes) -> None:
+        """Lets the client in. ``answer``: the server's proof."""
+
+    @abstractmethod
+    def _admit(self) -> None: ...
+    @abstractmethod
+    def _refuse(self, text: str) -> None: ...
+
+    def _log_in(self, login: tuple[str, bytes], *, names_user: bool = True) -> None:
+        """Lets the client in by its certificate, by its login, or as nobody. ``names_user``: its mechanism does."""
+        peer = self._peer
+        certified, logins = peer.connection.stream.user, peer.engine.logins
+        says_who = names_user and logins.ask and (login != GUEST or logins.has(GUEST[0]))
+        if certified:
+            self._checked(peer.certify(same=login == GUEST or login[0] == certified))
+        elif not says_who and peer.takes_anybody:
+            self._admit()  # no users are configured, or no user is named: the name is only a label
+        else:
+            peer.check_password(*login, self._checked)
+
+    def _checked(self, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._admit()
+        else:
+            self._refuse(refusal.text)
+
+    def _converse(self, scram: Scram, message: bytes) -> None:
+        """Answers the first message."""
+        peer = self._peer
+        try:
+            answer = scram.first(message)
+        except ScramError as error:
+            self._refuse(str(error))
+            return
+        peer.username = peer.connection.username = scram.name
+        self._scram = scram
+        self._challenge(answer)
+
+    def _prove(self, scram: Scram, message: bytes) -> None:
+        """Checks the last message."""
+        peer = self._peer
+        self._scram = None
+        peer.wait_for(peer.engine.logins.check_proof(scram, message, peer.host, peer.is_wanted), self._proved)
+
+    def _proved(self, proof: tuple[Identity | Refusal, bytes]) -> None:
+        found, answer = proof
+        refusal = self._peer.take(found)
+        if refusal is not None:
+            self._refuse(refusal.text)
+        else:
+            self._proven(answer)

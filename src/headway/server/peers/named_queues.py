@@ -13,7 +13,10 @@ Rules:
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -29,15 +32,173 @@ from headway.core.clients import (
     queue_object,
 )
 from headway.core.consumer import QueueTerms, Session, SubscribeRequest, SubscriptionOptions
-from headway.core.message import TOPICS, Run, topic_of
+from headway.core.message import TOPICS, Run, routing_key_of, topic_of
 from headway.core.permission import ALL_RIGHTS, Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
 from headway.core.selector import TYPED, BadSelector, compile_selector
 from headway.server.connections import SUBSCRIBE_WORK, TurnBudget
 from headway.server.engine import Engine
-from headway.server.peers.destinations import binding_key_of, filter_of, virtual_topic_of
 from headway.server.protocols import QUEUES
+
+# -- destinations ------------------------------------------------------------------------------------------------------
+#
+# Destinations as clients of message brokers name them: with dots between words, ActiveMQ's and RabbitMQ's wildcards.
+#
+# A topic's dots are the slashes of the broker's topics. ``*`` stands for one word, ``>`` or ``#`` at the end for the
+# rest. Commas separate the parts of a composite name. Names of queues are plain; they have no wildcards.
+#
+# Virtual topics are as ActiveMQ has them by default: the queue ``Consumer.NAME.VirtualTopic.X`` gets what is sent to
+# the topic ``VirtualTopic.X``, from the time on when somebody first consumes from it. So each NAME has all messages,
+# and its consumers share them. X may have wildcards: such a queue gets what is sent to all these topics.
+
+
+REST = (">", "#")
+_WILD = "*>#+"
+_VIRTUAL = re.compile(r"Consumer\.[^.*>#]+\.(VirtualTopic\..+)", re.DOTALL)
+
+
+def filter_of(name: str) -> str:
+    """Returns the filter of a topic's name. Raises :class:`Refused`."""
+    words = _words(name)
+    return "/".join("+" if word == "*" else "#" if word in REST else topic_of(word) for word in words)
+
+
+def binding_key_of(name: str) -> str:
+    """Returns the key that binds a queue to the topics of this name. Raises :class:`Refused`."""
+    return ".".join("#" if word in REST else word for word in _words(name))
+
+
+def topic_named(name: str) -> str:
+    """Returns the topic that records are published to. Raises :class:`Refused`."""
+    if any(char in name for char in "#+") or any(word in ("*", ">") for word in name.split(".")):
+        raise Refused(Reason.PROTOCOL_ERROR, f"topic {name[:100]!r}: wildcards are for subscribers")
+    return topic_of(name)
+
+
+def name_of_topic(topic: str) -> str:
+    """Returns a topic's name, with dots."""
+    return routing_key_of(topic)
+
+
+def parts_of(name: str) -> list[str]:
+    """Returns the names in a composite one."""
+    return [part for part in (part.strip() for part in name.split(",")) if part]
+
+
+def virtual_topic_of(queue: str) -> str | None:
+    """Returns the name of the topic whose messages a queue of this name gets; None: of none."""
+    found = _VIRTUAL.fullmatch(queue)
+    return None if found is None else found[1]
+
+
+def _words(name: str) -> list[str]:
+    words = name.split(".")
+    for number, word in enumerate(words, 1):
+        if word in REST and number < len(words):
+            raise Refused(Reason.PROTOCOL_ERROR, f"topic {name[:100]!r}: {word!r} stands at the end of the name")
+        if len(word) > 1 and any(char in word for char in _WILD):
+            text = f"topic {name[:100]!r}: a wildcard is a whole word between dots, as in flights.*.late"
+            raise Refused(Reason.PROTOCOL_ERROR, text)
+    return words
+
+
+# -- queue arguments ---------------------------------------------------------------------------------------------------
+#
+# Arguments of queues, exchanges and bindings, as clients give them: in AMQP's tables, or as headers.
+#
+# Names are RabbitMQ's. Unknown arguments are ignored, as RabbitMQ does. Known arguments with values that make no sense
+# are refused, so that nobody relies on a limit that is not in force.
+
+
+Table = Mapping[str, object]
+T = TypeVar("T")
+
+PRIORITY_MAX = 255
+MATCHES = {"all", "any", "all-with-x", "any-with-x"}
+"""Values of ``x-match`` in the binding of a headers exchange."""
+_OVERFLOW = {"drop-head", "reject-publish", "reject-publish-dlx"}
+_QUEUE_TYPES = {"classic", "quorum"}
+
+
+def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete: bool) -> QueueTerms:
+    """Reads the terms of a queue. Raises :class:`Refused`."""
+    _one_of(arguments, "x-queue-type", _QUEUE_TYPES)
+    overflow = _one_of(arguments, "x-overflow", _OVERFLOW) or "drop-head"
+    exchange = _read(arguments, "x-dead-letter-exchange", _text)
+    key = _read(arguments, "x-dead-letter-routing-key", _text)
+    if key is not None and exchange is None:
+        raise _bad("x-dead-letter-routing-key", "there is no x-dead-letter-exchange")
+    ttl_ms = _read(arguments, "x-message-ttl", _count)
+    idle_ms = _read(arguments, "x-expires", _count)
+    if idle_ms == 0:
+        raise _bad("x-expires", "a queue that is to end at once")
+    priorities = _read(arguments, "x-max-priority", _count) or 0
+    if priorities > PRIORITY_MAX:
+        raise _bad("x-max-priority", f"at most {PRIORITY_MAX}, not {priorities}")
+    return QueueTerms(
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        ttl_s=None if ttl_ms is None else ttl_ms / 1000,
+        idle_s=None if idle_ms is None else idle_ms / 1000,
+        records_max=_read(arguments, "x-max-length", _count),
+        bytes_max=_read(arguments, "x-max-length-bytes", _count),
+        refuses=overflow != "drop-head",
+        dead_letter_exchange=exchange,
+        dead_letter_key=key,
+        dead_letter_refused=overflow == "reject-publish-dlx",
+        priorities=priorities,
+        single_active=_read(arguments, "x-single-active-consumer", _flag) or False,
+        returns_max=_read(arguments, "x-delivery-limit", _limit),
+    )
+
+
+def read_alternate(arguments: Table) -> str | None:
+    """Reads the name of an exchange's alternate exchange. Raises :class:`Refused`."""
+    return _read(arguments, "alternate-exchange", _text)
+
+
+def _read(arguments: Table, name: str, read: Callable[[str, object], T]) -> T | None:
+    return read(name, arguments[name]) if name in arguments else None
+
+
+def _count(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _bad(name, f"a number from 0 on, not {value!r}")
+    return value
+
+
+def _limit(name: str, value: object) -> int | None:
+    """Reads a limit; -1 means that there is none."""
+    return None if value == -1 else _count(name, value)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _bad(name, f"a text, not {value!r}")
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _bad(name, f"true or false, not {value!r}")
+    return value
+
+
+def _one_of(arguments: Table, name: str, known: set[str]) -> str | None:
+    value = _read(arguments, name, _text)
+    if value is not None and value not in known:
+        raise _bad(name, f"{' or '.join(sorted(known))}, not {value!r}")
+    return value
+
+
+def _bad(name: str, text: str) -> Refused:
+    return Refused(Reason.PRECONDITION_FAILED, f"invalid arg '{name}': {text}")
+
+
+# -- named queues ------------------------------------------------------------------------------------------------------
+
 
 DURABLE = QueueTerms(durable=True)
 TEMPORARY = QueueTerms(exclusive=True)

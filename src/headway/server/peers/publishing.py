@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
-from headway.core.base import ConfigError, Reason, Refused
-from headway.core.consumer import Session
+from headway.core.base import ConfigError, Reason, Refused, format_duration
+from headway.core.consumer import Channel, Session, Subscription
 from headway.core.log import Tab
 from headway.core.message import JOB_PATIENCE, MERGE, RENEW, Run, parse_patience
 from headway.core.routing import COPIES
+from headway.server.connections import Steps
 from headway.server.engine import Engine
 from headway.server.protocols import QUEUES
-from headway.wire.remembered import Remembered
+from headway.wire.common import Remembered
+
+# -- publishing --------------------------------------------------------------------------------------------------------
+
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -77,3 +82,57 @@ def forget(tab: Tab, known: Remembered[Any, Any]) -> None:
     """Forgets all of that."""
     tab.add(REMEMBERED_PROPERTIES, -known.bytes)
     known.clear()
+
+
+# -- settlement --------------------------------------------------------------------------------------------------------
+#
+# Settlement of deliveries, in steps: a client may settle a hundred thousand at once.
+
+
+PORTION = 256
+"""Deliveries that are settled in one step."""
+DEAR_PORTION, DEAR_WORK = 32, 1024
+"""Deliveries, and about the work, of a step after one that was more work than to settle them: they go back to their
+queues, or become dead letters, which very many queues may get. The first step, of one delivery, shows what they cost.
+"""
+Settle = Callable[[Sequence[int]], None]
+
+
+def settle(engine: Engine, ids: Sequence[int], do: Settle) -> int:
+    """Settles deliveries and returns the work; dead letters among them count extra."""
+    overdue = engine.broker.registry.overdue
+    before = overdue.left
+    if ids:
+        do(ids)
+    return max(1, len(ids)) + before - overdue.left
+
+
+def settle_in_steps(engine: Engine, channel: Channel, ids: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
+    """Settles deliveries, also if the client leaves. ``sure``: they were all there; those gone meanwhile are skipped.
+    """
+    at, portion = 0, 1
+    while at < len(ids):
+        some = ids[at : at + portion]
+        at += portion
+        work = settle(engine, [one for one in some if channel.holds(one)] if sure else some, do)
+        portion = PORTION if work <= portion else max(1, min(DEAR_PORTION, DEAR_WORK * portion // work))
+        yield work
+
+
+# -- patience ----------------------------------------------------------------------------------------------------------
+#
+# Patience: what a consumer asks for, and whether it is granted, where no answer has room to say so.
+
+
+log = logging.getLogger("headway")
+
+
+def log_patience(subscription: Subscription) -> None:
+    """Logs that a consumer may not hold its jobs for as long as it asked for."""
+    asked_s = subscription.request.options.patience_s
+    if asked_s and asked_s != subscription.patience_s:
+        log.warning(
+            "%s on %s: asked for patience of %s and was granted %s, by policy %r", subscription.session.client,
+            subscription.filter, format_duration(asked_s), format_duration(subscription.patience_s),
+            subscription.case.policy.name,
+        )  # fmt: skip

@@ -16,7 +16,7 @@ from headway.core.consumer import Session
 from headway.core.permission import NOBODY
 from headway.server.connections import Connection, PartialPacket, Peer
 from headway.server.engine import Engine
-from headway.server.peers.quiet import QuietPeer
+from headway.server.peers.login_side import QuietPeer
 from headway.wire.codec import Codec
 
 FIRST_BYTES_MAX = 64

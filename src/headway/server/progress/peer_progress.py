@@ -18,7 +18,7 @@ Two things follow:
    client that reads seldom would get less.) A new peer that reads at once is found out after ``TRIED_BYTES``
    (connection.py), and all connections together have ``PIECES_A_S``.
 2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
-   if that is longer (``core/policy/meters/usual_pause.py``). All that it takes at once is one step, and who takes all
+   if that is longer (``core/policy/meters/meter.py``). All that it takes at once is one step, and who takes all
    that there is would not pause for longer before a full lump. How long a consumer stands still is compared with that
    (``core/policy/meters/meter.py``).
 
@@ -36,9 +36,106 @@ from math import inf
 
 from headway.core.consumer import PeerState
 from headway.core.policy import ANY_LUMP_BYTES, UsualPause
-from headway.server.progress.piece_budget import SMALL_BYTES
-from headway.server.progress.small_pieces import FINE_BYTES
+from headway.server.progress.fresh_window import STILL_LOOK_S, FreshWindow, RoomLooks
 from headway.server.progress.tcp_info import TcpInfo
+
+# -- piece budget ------------------------------------------------------------------------------------------------------
+#
+# Small pieces cost a system call each, so all connections together have a budget of them (peer_progress.py).
+
+
+SMALL_BYTES = 1024
+TRIED_BYTES = 96 * 1024
+PIECES_A_S = 5000
+"""Pieces in a second, for all connections together."""
+PIECES_MAX = 500
+"""Pieces at once: they take some 5 to 10 ms, for which everybody else waits."""
+
+
+class PieceBudget:
+    """The small pieces that all connections together may still send."""
+
+    __slots__ = ("_left", "_refilled_s")
+
+    def __init__(self) -> None:
+        self._left = float(PIECES_MAX)
+        self._refilled_s = 0.0
+
+    def plenty(self, now: float) -> bool:
+        """Tells whether there are pieces to spare: those who have just come need them most."""
+        self._refill(now)
+        return self._left > PIECES_MAX / 2
+
+    def _refill(self, now: float) -> None:
+        self._left = min(PIECES_MAX, self._left + (now - self._refilled_s) * PIECES_A_S)
+        self._refilled_s = now
+
+    def take(self, size: int, now: float) -> bool:
+        """Takes the pieces for so many bytes. Returns False if there are not so many."""
+        self._refill(now)
+        pieces = -(-min(size, TRIED_BYTES) // SMALL_BYTES)
+        if pieces > self._left:
+            return False
+        self._left -= pieces
+        return True
+
+
+# -- small pieces ------------------------------------------------------------------------------------------------------
+#
+# The small pieces in which a remote peer is sent bytes while nobody knows how it reads (peer_progress.py).
+
+
+FINE_BYTES = 384 * 1024
+NEW_S = 2.0
+BURST_BYTES = 64 * 1024
+AGAIN_S = 30.0
+"""A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
+
+
+class SmallPieces:
+    """The small pieces of one connection. Times are seconds on the broker's clock."""
+
+    __slots__ = ("_budget", "_from_bytes", "_since_s", "_until_s", "left_bytes")
+
+    def __init__(self, budget: PieceBudget, now: float) -> None:
+        self._budget = budget
+        self._since_s, self._until_s = now, now + NEW_S
+        """When they last began, and when they end."""
+        self.left_bytes = FINE_BYTES
+        """So many bytes are still to be sent in small pieces."""
+        self._from_bytes = 0
+        """All taken bytes from this one on were sent in small pieces, if these have not ended."""
+
+    def begin(self, now: float, taken_bytes: int, seconds: float = inf) -> None:
+        """Sends small pieces from now on."""
+        if self.left_bytes <= 0:
+            self._from_bytes = taken_bytes
+        self.left_bytes, self._since_s, self._until_s = FINE_BYTES, now, now + seconds
+
+    def may_begin(self, now: float) -> bool:
+        """Tells whether a burst may be sent in small pieces: they were not sent of late, and there are many left."""
+        return now - self._since_s >= AGAIN_S and self._budget.plenty(now)
+
+    def due(self, now: float) -> bool:
+        return now <= self._until_s
+
+    @property
+    def tried(self) -> bool:
+        """Tells whether a new peer has got so many that it shows whether it reads."""
+        return self._until_s < inf and self.left_bytes <= FINE_BYTES - TRIED_BYTES
+
+    def take(self, size: int, now: float) -> bool:
+        """Takes the pieces for so many bytes. Returns False if all connections together have no more."""
+        return self._budget.take(size, now)
+
+    def fill(self, acknowledged_bytes: int, held_bytes: int) -> bool:
+        """Tells whether all that the peer's host may hold, ``held_bytes``, came in small pieces."""
+        large_bytes = self._from_bytes + held_bytes if self._from_bytes else 0
+        return self.left_bytes > 0 and acknowledged_bytes >= large_bytes
+
+
+# -- peer progress -----------------------------------------------------------------------------------------------------
+
 
 ROOM_BYTES = 48 * 1024
 """A peer that has so much room when so many bytes have come has read most of them: Linux offers 128 KiB at first."""
@@ -266,3 +363,212 @@ class PeerProgress:
 
 NO_PROGRESS = PeerProgress()
 """The progress of a peer of which nobody knows how it takes bytes, because none of its consumers has lagged yet."""
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+#
+# A reading tells since when a peer's application has read nothing, also while its kernel still takes bytes for it.
+#
+# Theory of operation. What a peer on this host has read is known (peer_sockets.py). Of a remote one the window tells. A
+# receive buffer of a megabyte takes a quarter of a minute to fill, and until then a peer that has stopped acknowledges
+# all it is sent. But its *window* shrinks by what it acknowledges, as nobody makes room; the window of one that reads
+# stays about as wide as it was. So a peer reads nothing between two looks if
+#
+# - its window has lost ``FILL_SHARE`` of the bytes that it has acknowledged, or more (not all of them: bytes in large
+#   segments take less memory than its kernel reckons with, and a new connection's window is still widened), or
+# - its window is closed, bytes wait for it, and it has acknowledged nothing.
+#
+# Any other change says that it reads, or may do so; if in doubt, it reads. Its kernel makes room in lumps, so even one
+# that reads half of what comes reads nothing at some looks. How long it usually reads nothing is learnt as usual pauses
+# are. Until it has acknowledged more than its buffers hold, it was never seen to read, and nobody knows what is usual
+# for it: ``UNKNOWN_S`` counts.
+#
+# A glance at a peer that does not lag takes 3 us. It comes once a second, after ``GLANCE_BYTES`` each, of which a send
+# counts ``SEND_BYTES`` besides what it takes; none while nothing is sent. All connections together have
+# ``GLANCES_A_S``.
+
+
+GLANCE_BYTES = 32 * 1024
+SEND_BYTES = 4 * 1024
+"""So a peer that is sent few and small records is glanced at, too."""
+GLANCE_S = 1.0
+GLANCES_A_S = 1000
+FILL_SHARE = 0.55
+"""A peer that reads nothing loses 0.61 with small pieces, and up to 1 with large ones; one that reads a fifth of what
+comes loses 0.46 and less whenever its kernel has made room."""
+STEP_BYTES = 16 * 1024
+"""Less than this says nothing yet, unless nothing more comes for ``GLANCE_S``."""
+LOOK_S = 0.1
+"""Several consumers of one client are looked at at once."""
+UNKNOWN_S = 4.2
+READ_BYTES = 64 * 1024
+"""A peer on this host that has read so much was seen to read."""
+TIMES_WIDEST = 2
+"""A buffer holds no more than so many times the widest window that it has offered."""
+
+
+class Glances:
+    """The glances of all connections together."""
+
+    __slots__ = ("_left", "_since_s")
+
+    def __init__(self) -> None:
+        self._left, self._since_s = GLANCES_A_S, 0.0
+
+    def take(self, now: float) -> bool:
+        """Takes one. Returns False if there is none left in this second."""
+        if now - self._since_s >= 1.0:
+            self._left, self._since_s = GLANCES_A_S, now
+        self._left -= 1
+        return self._left >= 0
+
+
+class Reading:
+    """The reading of one peer. Times are seconds on the broker's clock."""
+
+    __slots__ = (
+        "_acked_bytes", "_began_s", "_exact", "_looked_s", "_read_bytes", "_still", "_unread", "_usual", "_widest",
+        "_window", "read_s",
+    )  # fmt: skip
+
+    def __init__(self, now: float) -> None:
+        self.read_s = now
+        """When the peer may have read last."""
+        self._began_s = now
+        """When it may have stopped already: it read between this look and the next."""
+        self._acked_bytes = self._window = self._widest = 0
+        self._read_bytes = -1
+        self._exact = False
+        """At the last look it was known what it has read."""
+        self._looked_s = float("-inf")
+        self._still = False
+        """At the last look it had read nothing since the look before."""
+        self._unread = False
+        """At the last look something was unread."""
+        self._usual = UsualPause()
+
+    def glance_due(self, now: float) -> bool:
+        return now - self._looked_s >= GLANCE_S
+
+    def look(self, info: TcpInfo, now: float) -> None:
+        """Takes in what the kernel knows now."""
+        taken, opened, passed_s = info.acked_bytes - self._acked_bytes, info.window - self._window, now - self._looked_s
+        if passed_s < LOOK_S:
+            return
+        unread = info.unsent_bytes > 0
+        if info.exact:
+            still, unread = info.read_bytes <= self._read_bytes, unread or info.unread_bytes > 0
+        elif 0 < taken < STEP_BYTES and opened <= 0 and passed_s < GLANCE_S:
+            return
+        else:
+            still = -opened >= FILL_SHARE * taken if taken else unread and info.window_closed and opened <= 0
+            unread = unread or max(self._widest, info.window) - info.window >= STEP_BYTES
+        if not still:
+            if self._still:
+                self._usual.note(now - self.read_s, now, began_s=self._began_s)
+            self._began_s, self.read_s = max(self._looked_s, self._began_s), now
+        elif not self._unread:  # what is unread has come since the last look
+            self._began_s, self.read_s = max(self._looked_s, self._began_s), now
+        self._acked_bytes, self._window, self._looked_s = info.acked_bytes, info.window, now
+        self._widest, self._read_bytes = max(self._widest, info.window), max(self._read_bytes, info.read_bytes)
+        self._exact, self._still, self._unread = info.exact, still, unread
+
+    @property
+    def known_pause_s(self) -> float:
+        """Returns for how long it usually reads nothing, as was seen of a peer on this host; else 0."""
+        return self._usual.seconds(self.read_s) if self._exact else 0.0
+
+    @property
+    def usual_pause_s(self) -> float:
+        """Returns for how long it usually reads nothing."""
+        usual_s = self._usual.seconds(self.read_s)
+        if self._exact:
+            seen_to_read = self._read_bytes > READ_BYTES
+        else:
+            seen_to_read = self._acked_bytes > max(FINE_BYTES, TIMES_WIDEST * self._widest)
+        return usual_s if seen_to_read else max(usual_s, UNKNOWN_S)
+
+
+# -- room --------------------------------------------------------------------------------------------------------------
+#
+# How much more a peer on this host is sent, as far as that depends on what it reads.
+#
+# Two things limit it:
+#
+# - A peer that wants what is new, and reads slowly, is sent what it is about to read (fresh_window.py).
+# - A peer that has read nothing for ``STANDS_S``, and much longer than usual, is sent nothing until it reads again, if
+#   the two kernels hold ``STANDS_BYTES`` for it. They would take megabytes. What comes waits in its lane instead, where
+#   it counts as lag, takes up memory that is charged, and may be replaced by newer records. When the peer reads, there
+#   is enough for it to go on with.
+#
+# Whoever is limited is looked at again after ``look_s``; then it is as if its socket was writable.
+#
+# Times are seconds on the broker's clock.
+
+
+STANDS_S = 8.0
+STANDS_PAUSES = 2.0
+STANDS_BYTES = 64 * 1024
+ASKED_S = 0.005
+"""The least time between two questions for what a peer has read, where room is sought."""
+UNWANTED_S = 30.0
+"""A client whose records were not conflated or discarded for so long does not mind how old they are."""
+
+
+class Room:
+    """The room of one peer."""
+
+    __slots__ = ("_fresh", "_looked_s", "_looks", "_still", "_wanted_s", "limited")
+
+    def __init__(self, looks: RoomLooks) -> None:
+        self._looks = looks
+        self._fresh = FreshWindow(looks)
+        self._wanted_s = self._looked_s = -inf
+        self._still = False
+        """Whether it is sent nothing, because it reads nothing. Only ``_stand_still`` sets it."""
+        self.limited = False
+        """Whether the peer is sent less than there is, since the last look."""
+
+    def freshen(self, now: float) -> None:
+        """Notes that the peer wants what is new."""
+        self._wanted_s = now
+
+    def look(self, info: TcpInfo, now: float, reading: Reading, sent_bytes: int, held_bytes: int, waits: bool) -> None:
+        """Takes in what the kernel knows, which must know what is unread, and what was sent in all. ``held_bytes``: of
+        these, what no kernel has yet. ``waits``: there is more to send."""
+        self._looked_s = now
+        unread_bytes = info.unread_bytes + info.unsent_bytes
+        long_s = max(STANDS_S, STANDS_PAUSES * reading.usual_pause_s)
+        self._stand_still(unread_bytes >= STANDS_BYTES and now - reading.read_s >= long_s)
+        if now - self._wanted_s <= UNWANTED_S:
+            starved = waits and not unread_bytes
+            self._fresh.look(now, unread_bytes + held_bytes, info.read_bytes, sent_bytes, starved)
+        else:
+            self._fresh.end()
+        self.limited = self.bytes(sent_bytes) < inf
+
+    def bytes(self, sent_bytes: int) -> float:
+        """Returns how much more may be sent, as far as the last look knows. ``sent_bytes``: in all, until now."""
+        return 0.0 if self._still else self._fresh.room_bytes(sent_bytes)
+
+    def look_due(self, now: float) -> bool:
+        return now - self._looked_s > (STILL_LOOK_S / 2 if self._still else ASKED_S)
+
+    @property
+    def look_s(self) -> float:
+        """Returns after how many seconds there may be room again."""
+        return max(STILL_LOOK_S, self._looks.every_s()) if self._still else self._fresh.look_s
+
+    def end(self) -> None:
+        """Takes all limits away: the peer is gone, or nobody knows any more what it reads."""
+        self._stand_still(False)
+        self._fresh.end()
+        self.limited = False
+
+    def _stand_still(self, still: bool) -> None:
+        self._looks.peers += still - self._still
+        self._still = still
+
+
+NO_ROOM = Room(RoomLooks())
+"""The room of a peer that is not on this host, or that nobody has looked at yet: it has no limit."""

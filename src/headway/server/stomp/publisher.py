@@ -36,11 +36,10 @@ from headway.server.peers import (
 from headway.server.stomp.ports import ClientSide
 from headway.server.stomp.subscribing import Subscriber, terms_of
 from headway.wire.codecs import queue_form
-from headway.wire.common import Address, run_to
-from headway.wire.remembered import Remembered
+from headway.wire.common import Address, Remembered, run_to
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
-from headway.wire.stomp.items import Headers, Sent
-from headway.wire.stomp.message import OWN, common_of
+from headway.wire.stomp.envelope import OWN, common_of
+from headway.wire.stomp.versions import Headers, Sent
 
 SEND_WORK = 8
 """Work of reading a SEND, or neighbours with one head, besides the way of their records to their lanes."""

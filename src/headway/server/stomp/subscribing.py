@@ -48,9 +48,7 @@ from headway.server.protocols import QUEUES
 from headway.server.stomp.ports import ClientSide
 from headway.wire.stomp.destinations import NAME_BYTES_MAX, Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
-from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, StompFault
-from headway.wire.stomp.items import Headers
-from headway.wire.stomp.versions import V1_2
+from headway.wire.stomp.versions import BAD_HEADER, NO_DESTINATION, NO_HEADER, V1_2, Headers, StompFault
 
 RENEWED = f"{PREFIX}renewed"
 """The header of a receipt that tells whether a lease was renewed; if not, the subscription is a new one."""

@@ -2,7 +2,7 @@
 
 Theory of operation. A query goes on in steps of bounded work (core/query/state_query.py), and the loop goes on between
 two of them, so a query of a million keys holds up nobody. Orders that somebody asked for a moment ago are kept up to
-date, likewise. What is found is sent as soon as there is a chunk of it (state_answer.py), and the next is looked for
+date, likewise. What is found is sent as soon as there is a chunk of it (state.py), and the next is looked for
 when the client has taken that. An answer that cannot be finished is broken off, so it never looks like a whole one.
 
 While its client takes it, an answer is nothing that the core knows of. If the client stands still, it becomes a session
@@ -13,25 +13,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from headway.core.base import Reason, Refused
+from headway.core.base import ConfigError, Reason, Refused
 from headway.core.consumer import Session, SubscribeRequest, Subscription, Use, read_options
 from headway.core.log import Tab
-from headway.core.message import BadTopic, validate_filter
-from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, StateRequest, begin_query
+from headway.core.message import BadTopic, Record, validate_filter
+from headway.core.query import (
+    PAGE_MAX,
+    NoState,
+    Past,
+    Present,
+    Row,
+    RowsQuery,
+    StateQuery,
+    StateRequest,
+    begin_query,
+    state_of,
+)
 from headway.core.selector import compile_work
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, Refusal, Seats, abort, address_of, asker_of, is_gone, refusal_for
-from headway.server.recorded import NotRecorded
-from headway.server.streams.event_outlet import AnswerOutlet
-from headway.server.streams.events import EventStreams, connect_request, wants_events
-from headway.server.streams.past_states import PastStates
+from headway.server.journal import first_offset_at
+from headway.server.recorded import (
+    NotRecorded,
+    RecordedStream,
+    RunPart,
+    Timestamp,
+    Trimmed,
+    earliest,
+    filters_of,
+    is_deleted,
+    parse_position,
+    read_parts,
+    records_of,
+)
+from headway.server.streams.events import AnswerOutlet, EventStreams, connect_request, wants_events
 from headway.server.streams.read_right import ReadRight
 from headway.server.streams.records import (
     ARROW,
@@ -42,8 +67,237 @@ from headway.server.streams.records import (
     not_recorded,
     recorded_streams,
 )
-from headway.server.streams.state_answer import StateAnswer
+from headway.store.journal import Corrupt, ReadableStream
 from headway.wire.event_stream import EventStreamDialect
+
+# -- state answer ------------------------------------------------------------------------------------------------------
+#
+# The bytes of an answer with the state: JSON, JSON lines or Arrow; whole records, or rows of what was selected.
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class StateAnswer:
+    def __init__(self, query: StateQuery, filter: str, format: str, wall_offset_s: float) -> None:
+        self.filter = filter
+        self._query = query
+        self._columns = query.columns
+        self._format = format
+        self._wall_offset_s = wall_offset_s
+        self._is_first = True
+        self._rows: list[bytes] = []
+        """The rows of an answer in Arrow, as JSON: all of them tell the types."""
+
+    @property
+    def given_up(self) -> str:
+        return self._query.given_up
+
+    @property
+    def ends_long(self) -> bool:
+        """Tells whether ``end`` takes so long that it is for a worker thread."""
+        return bool(self._rows)
+
+    def headers(self) -> dict[str, str]:
+        query = self._query
+        since = {"Headway-Earliest-Offset": str(query.moment.since)} if query.moment.since else {}
+        return {
+            "Headway-Offset": str(query.as_of), "Headway-Keys": str(len(query.state)),
+            "Headway-Evicted-Keys": str(query.evicted_records),
+        } | since  # fmt: skip
+
+    @property
+    def _metadata(self) -> dict[str, str]:
+        return {"headway.offset": str(self._query.as_of)}
+
+    def start(self) -> bytes:
+        query = self._query
+        if self._format == "json":
+            head: dict[str, object] = {
+                "filter": self.filter, "offset": query.as_of, "keys": len(query.state),
+                "evicted_keys": query.evicted_records,
+            }  # fmt: skip
+            if query.moment.since:
+                head["earliest"] = query.moment.since
+            if self._columns:
+                head["columns"] = self._columns
+            return _encode(head)[:-1] + b',"records":['
+        if self._format == "arrow" and not self._columns:
+            from headway.store.records import stream_start
+
+            return stream_start(self._metadata)
+        return b""
+
+    def parts(self) -> Iterator[bytes]:
+        """Yields the next bytes after each step of the query, maybe none."""
+        if isinstance(self._query, RowsQuery):
+            for rows in self._query.rows():
+                yield self._of_rows(rows) if rows else b""
+        else:
+            for found in self._query.steps():
+                yield self._of_records(found) if found else b""
+
+    def _of_records(self, found: list[Record]) -> bytes:
+        if self._format == "arrow":
+            return self._batch(found)
+        return self._lines([_encode(one) for part in self._parts(found) for one in records_of(part)])
+
+    def _of_rows(self, rows: list[Row]) -> bytes:
+        lines = [_encode(row) for row in rows]
+        if self._format != "arrow":
+            return self._lines(lines)
+        self._rows += lines
+        self._query.hold(sum(map(len, lines)))
+        return b""
+
+    def _lines(self, lines: list[bytes]) -> bytes:
+        if self._format == "jsonl":
+            return b"\n".join(lines) + b"\n"
+        first, self._is_first = self._is_first, False
+        return (b"" if first else b",") + b",".join(lines)
+
+    def end(self) -> bytes:
+        """Returns the last bytes."""
+        if self._format == "json":
+            return _encode({"looked_at": self._query.looked_at}).replace(b"{", b"],", 1)
+        if self._format == "jsonl":
+            return b""
+        if not self._columns:
+            from headway.store.records import STREAM_END
+
+            return STREAM_END
+        from headway.store.rows import rows_stream
+
+        return rows_stream(self._columns, self._rows, self._metadata)
+
+    def _parts(self, found: Iterable[Record]) -> Iterator[RunPart]:
+        for record in found:
+            sequence, time_us = record.sequence, int((record.time_s + self._wall_offset_s) * 1e6)
+            yield RunPart(sequence, sequence, record.run(), time_us, self._query.key_of, 0)
+
+    def _batch(self, found: Iterable[Record]) -> bytes:
+        from headway.store.records import Columns, stream_part
+
+        columns = Columns()
+        for part in self._parts(found):
+            columns.add(part.run, part.first, part.time_us, part.keys)
+        return bytes(stream_part(columns.batch()))
+
+
+# -- past states -------------------------------------------------------------------------------------------------------
+#
+# The state of a recorded topic as it was: ``GET /v1/state/FILTER?at=…``.
+#
+# Theory of operation. A worker thread reads the recorded records from the earliest on, a portion at a time, into a
+# state of the query's own (core/query/state_query.py). Between two portions the loop counts its memory, and looks
+# whether the client is still there and may still read it. Then the query goes on as any other.
+
+
+PORTION_BYTES = 256 * 1024
+BUILT_S = 120.0
+"""A state that is not built by then is given up."""
+
+
+class Found(NamedTuple):
+    """The records that a state is built from: those with ``first`` <= offset <= ``as_of``."""
+
+    sources: list[RecordedStream]
+    first: int
+    as_of: int
+    is_whole: bool
+    """No older records are deleted."""
+
+
+class PastStates:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-past")
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def build(self, asked: StateRequest, tab: Tab, check: Callable[[], None]) -> Past:
+        """Returns the state as it was, to be freed. ``check`` is called again and again. Raises Refusal, NoState,
+        NotRecorded, Refused, and what ``check`` raises."""
+        over_s = self._engine.loop.time() + BUILT_S
+        while True:
+            try:
+                return await self._build(asked, tab, check, over_s)
+            except Trimmed:
+                continue  # the oldest records were deleted before they were read: the state begins later now
+            except (Corrupt, OSError) as error:
+                raise Refusal(500, f"at: the journal cannot be read: {error}") from None
+
+    async def _build(self, asked: StateRequest, tab: Tab, check: Callable[[], None], over_s: float) -> Past:
+        """Raises what ``build`` raises, and Trimmed, Corrupt, OSError."""
+        engine = self._engine
+        now = state_of(engine.broker.registry, asked.filter)
+        found = await self._find(asked)
+        past = Past(now, found.as_of, tab, 0 if found.is_whole else found.first)
+        parts = read_parts(found.sources, asked.filter, found.first, found.as_of + 1)
+        wall_s = engine.broker.registry.wall_offset_s
+        reading: asyncio.Future[bool] | None = None
+        try:
+            while True:
+                check()
+                if engine.loop.time() > over_s:
+                    raise Refusal(503, f"at: it takes more than {BUILT_S:g} s to read all records up to there")
+                reading = engine.loop.run_in_executor(self._thread, _portion, parts, past, wall_s)
+                if not await asyncio.shield(reading):
+                    break
+                past.count()
+            past.count()
+        except BaseException:
+            if reading is None or reading.done():
+                self.free(past)
+            else:
+                reading.add_done_callback(lambda _: self.free(past))
+            raise
+        return past
+
+    def free(self, moment: Present | Past) -> None:
+        """Frees its memory, in steps."""
+        self._engine.broker.registry.deferred.begin(moment.close(), self._engine.now())
+
+    async def _find(self, asked: StateRequest) -> Found:
+        """Raises Refusal, NotRecorded."""
+        engine, recorded = self._engine, recorded_streams(self._engine)
+        try:
+            position = parse_position(asked.at or "", "at", int(time.time() * 1e6))
+            sources = [recorded[filter] for filter in filters_of(asked.filter, recorded)]
+        except ConfigError as error:
+            raise Refusal(400, str(error)) from None
+        last = engine.broker.registry.sequence
+        if isinstance(position, int) and position > last:
+            raise Refusal(400, f"at={position}: there is no such offset yet; the last one is {last}")
+        assert engine.journal is not None
+        await engine.journal.flush()
+        streams: list[ReadableStream] = [source.stream for source in sources]
+        as_of = position if isinstance(position, int) else self._before(streams, position)
+        begin, is_whole = earliest(streams), not is_deleted(streams, 0)
+        if not is_whole and as_of < begin:
+            raise Refusal(410, f"at: the state at offset {as_of} is not known any more; the earliest is {begin}")
+        return Found(sources, begin, as_of, is_whole)
+
+    def _before(self, streams: list[ReadableStream], position: Timestamp) -> int:
+        """Returns the last offset up to a time."""
+        return first_offset_at(streams, position.us + 1) - 1
+
+
+def _portion(parts: Iterator[RunPart], past: Past, wall_offset_s: float) -> bool:
+    """Adds some records. Returns whether there are more."""
+    looked = 0
+    for part in parts:
+        if part.run:
+            past.add(part.run, part.first, part.time_us / 1e6 - wall_offset_s)
+        looked += part.scanned_bytes
+        if looked > PORTION_BYTES:
+            return True
+    return False
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("headway")
 

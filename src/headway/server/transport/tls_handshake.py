@@ -6,15 +6,154 @@ neither OpenSSL's objects nor the socket, except to close it.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 import ssl
-from typing import Any, Protocol
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
 
 from headway.core.base import Reason
 from headway.server.config import TlsContext
 from headway.server.transport.byte_stream import StreamError, lost
-from headway.server.transport.handshakes import Handshakes
-from headway.server.transport.tls_words import is_tls, not_tls, worded
+
+# -- handshakes --------------------------------------------------------------------------------------------------------
+#
+# Handshakes: the TLS handshakes under way, how many each listener may have, and the thread that computes them.
+#
+# Theory of operation. A handshake's arithmetic takes from a tenth of a millisecond to some milliseconds, which the loop
+# must not wait for. OpenSSL computes outside the interpreter's lock, so it is done in threads, one step of one
+# handshake at a time, and only when a whole record has come: a client that sends byte by byte costs the loop a ``recv``
+# each.
+#
+# Rules:
+# - The loop's thread alone reads and writes sockets. It leaves a handshake alone while a step of it is computed.
+# - A listener has at most ``handshakes_max`` handshakes under way. One more ends the one that has waited longest for
+# its
+#   client: those who never go on do not keep out those who do.
+
+
+THREADS_MAX = 4
+
+
+class Handshake(Protocol):
+    """One handshake (tls_handshake.py)."""
+
+    def give_up(self, reason: Reason, text: str) -> None: ...
+
+
+class Handshakes:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        count = min(THREADS_MAX, max(1, (os.cpu_count() or 1) // 2))
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="headway-tls")
+        self._waiting: dict[str, dict[Handshake, None]] = {}
+        """Handshakes by their limit that wait for their clients; who waits longest is first."""
+        self._computing: dict[str, int] = {}
+        self.done = self.failed = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values())) + sum(self._computing.values())
+
+    def wait(self, handshake: Handshake, limit: str, most: int) -> None:
+        """Notes that a handshake waits for its client. ``limit``: the name of the setting that says ``most``; each has
+        handshakes of its own."""
+        waiting = self._waiting.setdefault(limit, {})
+        waiting[handshake] = None
+        if len(waiting) + self._computing.get(limit, 0) > most:
+            oldest = next(iter(waiting))
+            text = (f"the client was the slowest of {most} TLS handshakes under way, and another client came "
+                    f"({limit})")  # fmt: skip
+            oldest.give_up(Reason.CONNECT_TIMEOUT, text)
+
+    def leave(self, handshake: Handshake, limit: str) -> None:
+        """Notes that a handshake does not wait any more."""
+        self._waiting.get(limit, {}).pop(handshake, None)
+
+    def compute(self, limit: str, step: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
+        """Computes a step in a thread, then calls ``then`` on the loop, with the error if there was one."""
+        self._computing[limit] = self._computing.get(limit, 0) + 1
+
+        def finish(computed: asyncio.Future[None]) -> None:
+            self._computing[limit] -= 1
+            if not computed.cancelled():
+                then(computed.exception())
+
+        self.loop.run_in_executor(self._threads, step).add_done_callback(finish)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+# -- tls words ---------------------------------------------------------------------------------------------------------
+#
+# Words for what goes wrong with TLS: one sentence that says who did what, for the log and for ``headway why``.
+
+
+HANDSHAKE_BYTE: Final = 0x16
+"""The first byte of a TLS connection: the type of a record with part of a handshake. The version follows, 3.x."""
+_NO_CLIENT_CERTIFICATE = {"PEER_DID_NOT_RETURN_A_CERTIFICATE"}
+_TOO_OLD = {"UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "WRONG_SSL_VERSION", "NO_PROTOCOLS_AVAILABLE"}
+_NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL", "BAD_PACKET_LENGTH"}
+_NOTHING_IN_COMMON = {
+    "NO_SHARED_CIPHER", "NO_SUITABLE_KEY_SHARE", "NO_SHARED_SIGNATURE_ALGORITHMS", "NO_SUITABLE_SIGNATURE_ALGORITHM",
+}  # fmt: skip
+_REFUSED = {
+    "UNKNOWN_CA": "it does not know the CA that signed it; give the client the CA's certificate",
+    "CERTIFICATE_EXPIRED": "it has expired",
+    "BAD_CERTIFICATE": "it is not for the host name that the client asked for, or cannot be verified",
+    "CERTIFICATE_UNKNOWN": "it does not trust it",
+    "CERTIFICATE_REVOKED": "it was revoked",
+    "UNSUPPORTED_CERTIFICATE": "it cannot use such a certificate",
+}  # fmt: skip
+
+
+def is_tls(data: bytes | bytearray) -> bool:
+    """Returns whether a connection's first bytes are TLS."""
+    return data[0] == HANDSHAKE_BYTE and (len(data) < 2 or data[1] == 3)
+
+
+def not_tls(url: str) -> StreamError:
+    return StreamError(
+        f"the client did not begin with TLS: it has to use {url}, with a CA if the certificate needs one",
+        Reason.PROTOCOL_ERROR,
+    )
+
+
+def unwanted_tls(listener: str) -> str:
+    return (
+        "the client speaks TLS, and this listener does not: give the client the address of one that does, or this one "
+        f"a [listeners.{listener}.tls]"
+    )
+
+
+def worded(error: ssl.SSLError, *, opening: bool) -> StreamError:
+    """Returns an error of TLS in words. ``opening``: the handshake was under way."""
+    name = error.reason or ""
+    alert = name.partition("_ALERT_")[2]
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StreamError(f"the client's certificate was refused: {error.verify_message}", Reason.NOT_AUTHORIZED)
+    if name in _NO_CLIENT_CERTIFICATE:
+        return StreamError("the client shows no certificate, and this listener requires one", Reason.NOT_AUTHORIZED)
+    if alert in _REFUSED:
+        text = f"the client refused the broker's certificate: {_REFUSED[alert]}"
+    elif name in _TOO_OLD or alert == "PROTOCOL_VERSION":
+        text = "the client offers no version of TLS that is spoken here (1.2 and 1.3)"
+    elif name in _NOTHING_IN_COMMON or alert == "HANDSHAKE_FAILURE":
+        text = "the client and the broker have no cipher or signature in common"
+    elif name in _NOT_TLS:
+        text = "the client sent something that is not TLS"
+    elif alert:
+        text = f"the client broke off TLS: {alert.replace('_', ' ').lower()}"
+    else:
+        what = "the TLS handshake failed" if opening else "the TLS connection is broken"
+        text = f"{what}: {(name or str(error)).replace('_', ' ').lower()}"
+    return StreamError(text, Reason.PROTOCOL_ERROR)
+
+
+# -- tls handshake -----------------------------------------------------------------------------------------------------
+
 
 HEADER_BYTES = 5
 HEAD_BYTES_MAX = HEADER_BYTES + 16 * 1024 + 2048

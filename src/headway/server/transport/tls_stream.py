@@ -20,16 +20,92 @@ import socket
 import ssl
 import struct
 import termios
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from headway.core.base import Reason
 from headway.core.log import SpillHandle
 from headway.server.transport.byte_stream import Buffer, ByteStream, Opening, StreamError, lost, send_pieces
-from headway.server.transport.tls_handshake import TlsHandshake
-from headway.server.transport.tls_records import RECORD_BYTES, contents
-from headway.server.transport.tls_words import worded
-from headway.server.transport.wire_marks import WireMarks
+from headway.server.transport.tls_handshake import TlsHandshake, worded
+
+# -- tls records -------------------------------------------------------------------------------------------------------
+#
+# Records of TLS: what goes into each. However little that is, it costs a call of the cipher, and 22 bytes or more.
+
+
+RECORD_BYTES = 16 * 1024
+"""The most that a record has."""
+
+
+def contents(views: Sequence[Buffer]) -> Iterator[Buffer]:
+    """Yields what goes into each record. All are full but the last, also where a view ends: the header of a frame takes
+    up no record of its own."""
+    begun: list[Buffer] = []
+    begun_bytes = 0
+    for view in views:
+        whole, at = memoryview(view), 0
+        if begun:
+            at = min(len(whole), RECORD_BYTES - begun_bytes)
+            begun.append(whole[:at])
+            begun_bytes += at
+            if begun_bytes < RECORD_BYTES:
+                continue
+            yield b"".join(begun)
+            begun = []
+        end = len(whole) - (len(whole) - at) % RECORD_BYTES
+        for start in range(at, end, RECORD_BYTES):
+            yield whole[start : start + RECORD_BYTES]
+        if end < len(whole):
+            begun.append(whole[end:])
+            begun_bytes = len(whole) - end
+    if begun:
+        yield b"".join(begun) if len(begun) > 1 else begun[0]
+
+
+# -- wire marks --------------------------------------------------------------------------------------------------------
+#
+# Wire marks: how bytes on the wire, which the kernel counts, compare with those that were given to be sent.
+
+
+MARKS_MAX = 32
+MARK_BYTES = 16 * 1024
+
+
+class WireMarks:
+    """Both counts at some earlier times. In between they are taken to grow in proportion."""
+
+    __slots__ = ("_marks", "_plain_bytes")
+
+    def __init__(self, wire_bytes: int) -> None:
+        """``wire_bytes``: those before the first byte that is given to be sent."""
+        self._plain_bytes = 0
+        self._marks = deque([(wire_bytes, 0)], MARKS_MAX)
+        """(bytes on the wire, bytes given), the earliest first."""
+
+    def note(self, wire_bytes: int, given_bytes: int) -> None:
+        """Notes that so many bytes more were given, and how many have been made for the wire so far."""
+        self._plain_bytes += given_bytes
+        if wire_bytes - self._marks[-1][0] >= MARK_BYTES:
+            self._marks.append((wire_bytes, self._plain_bytes))
+
+    def plain_of(self, wire_bytes: int, wire_bytes_max: int) -> int:
+        """Returns how many of the bytes given are among the first ``wire_bytes``. ``wire_bytes_max``: all so far. Asked
+        with numbers that grow: marks that are passed are dropped."""
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= wire_bytes:
+            marks.popleft()
+        wire, plain = marks[0]
+        if wire_bytes <= wire:
+            return max(0, plain - (wire - wire_bytes))
+        wire_next, plain_next = marks[1] if len(marks) > 1 else (wire_bytes_max, self._plain_bytes)
+        if wire_next <= wire:
+            return plain
+        return plain + (min(wire_bytes, wire_next) - wire) * (plain_next - plain) // (wire_next - wire)
+
+
+# -- tls stream --------------------------------------------------------------------------------------------------------
+
 
 BATCH_BYTES = 64 * 1024
 SMALL_RECORD_BYTES = 4 * 1024

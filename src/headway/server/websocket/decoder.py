@@ -28,8 +28,8 @@ from headway.server.websocket.frames import (
     PROTOCOL_ERROR,
     TEXT,
     UNSUPPORTED,
+    unmask,
 )
-from headway.server.websocket.masking import unmask
 
 FRAMES_MAX = 1000
 """Some milliseconds of work."""

@@ -2,7 +2,7 @@
 
 A commit goes to several streams, each a file of its own. It is whole or not there: its part in the first stream is
 written last, when the others are on disk, and these say which batch of the first stream they await. After a kill in
-between, a start cuts them (recovery_scan.py). Nothing of such a commit was confirmed, because only the last write ends
+between, a start cuts them (recovery.py). Nothing of such a commit was confirmed, because only the last write ends
 it.
 """
 

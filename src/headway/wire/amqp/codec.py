@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from headway.wire.amqp.codes import OFFERED
 from headway.wire.amqp.dialect import AmqpDialect, address_in, lead_bytes, native_at
-from headway.wire.amqp.kept.common import find_bytes, read_common, write_common
-from headway.wire.amqp.kept.numbering import numbering_of
+from headway.wire.amqp.kept import find_bytes, numbering_of, read_common, write_common
 from headway.wire.amqp.primitives import read_bare_table, write_table
 from headway.wire.amqp.properties import read, without_headers
-from headway.wire.amqp.versions import OFFERED
 from headway.wire.codec import Codec, QueueForm
-from headway.wire.opening import begins
+from headway.wire.common import begins
 
 OLDER = b"AMQP\x01"
 """The start of the header of 0-8 and 0-9."""

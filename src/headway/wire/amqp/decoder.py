@@ -21,10 +21,9 @@ from pamqp import base, commands
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import Run, topic_of
-from headway.wire.amqp.codes import ReplyCode
-from headway.wire.amqp.items import Access, Address, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
-from headway.wire.amqp.methods import FROM_CLIENT, read_arguments
+from headway.wire.amqp.codes import AMQP_0_9_1, HEADER_BYTES, ReplyCode, Version, version_asked
 from headway.wire.amqp.primitives import AmqpReader
+from headway.wire.amqp.replies import FROM_CLIENT, read_arguments
 from headway.wire.amqp.scan import (
     ACK,
     ACK_FRAME_BYTES,
@@ -33,14 +32,21 @@ from headway.wire.amqp.scan import (
     FRAME_OVERHEAD,
     HEADER_BYTES_MIN,
     PROPERTIES_AT,
+    Access,
+    Address,
+    Heartbeat,
+    Item,
+    Method,
+    Opening,
+    Oversize,
+    PublishedRun,
     extend_run,
     find_whole,
     read_acks,
 )
-from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
-from headway.wire.columns import pieces_work
+from headway.wire.common import Remembered
 from headway.wire.decoder import FrameDecoder
-from headway.wire.remembered import Remembered
+from headway.wire.dialect import pieces_work
 
 FRAME_BYTES_MIN = 4096
 """The largest frame that both sides must be able to take, and the limit until one has been agreed on (0-9-1, 4.2.3)."""

@@ -22,8 +22,7 @@ from headway.core.message import TOLD, EncodedRun, Gap, OwnProperties, Propertie
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
 from headway.wire.amqp.properties import read, read_lately, with_headers, without_headers, write
 from headway.wire.amqp.scan import CONTENT
-from headway.wire.columns import equal_pieces
-from headway.wire.dialect import BareDialect, encode_by_size, gap_facts
+from headway.wire.dialect import BareDialect, encode_by_size, equal_pieces, gap_facts
 
 HEADER_LEAD_BYTES = len(CONTENT) + 8
 """Size of class, weight and body size, which come before the properties."""

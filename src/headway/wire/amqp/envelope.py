@@ -24,12 +24,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import BytesIO
 
-from headway.wire.amqp.content import Content
 from headway.wire.amqp.dialect import with_delivery_counts
 from headway.wire.amqp.primitives import write_short
-from headway.wire.amqp.scan import CONTENT, FRAME_END, FRAME_OVERHEAD
-from headway.wire.columns import equal_pairs
-from headway.wire.cut import Cut
+from headway.wire.amqp.scan import CONTENT, FRAME_END, FRAME_OVERHEAD, Content
+from headway.wire.dialect import Cut, equal_pairs
 
 DELIVER = b"\x00\x3c\x00\x3c"
 FEW = 8

@@ -9,7 +9,7 @@ Rules:
   ``bytearray``. Integers are written with 64 bits and floats as doubles, so only their width is lost.
 
 ``pamqp`` is not used for this: it reads strings beyond the end of their container, copies the rest of a table for each
-entry, fails on deep nesting, and narrows doubles to floats. Its commands are used (methods.py).
+entry, fails on deep nesting, and narrows doubles to floats. Its commands are used (replies.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from headway.core.base import ProtocolError, Reason, Refused
 from headway.wire.amqp.codes import ReplyCode
-from headway.wire.common import VALUES_MAX
-from headway.wire.partial import BytesReader
+from headway.wire.common import VALUES_MAX, BytesReader
 
 SHORT_BYTES_MAX = 255
 DEPTH_MAX = 32

@@ -14,8 +14,83 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headway.wire.amqp.items import AckBatch
-from headway.wire.columns import PIECES_MAX, same_frames
+import msgspec
+from pamqp import base
+
+from headway.core.message import Run
+from headway.wire.amqp.codes import Version
+from headway.wire.dialect import PIECES_MAX, same_frames
+
+# -- items -------------------------------------------------------------------------------------------------------------
+#
+# Items that the decoder finds in a client's bytes.
+
+
+class Opening(NamedTuple):
+    """The first eight bytes. ``version`` None: they ask for an unknown version, and nothing more is decoded."""
+
+    version: Version | None
+
+
+class Method(NamedTuple):
+    """A method other than ``basic.publish`` and ``basic.ack``. The values of its arguments are not checked."""
+
+    channel: int
+    command: base.Frame
+
+
+class Access(NamedTuple):
+    """``access.request`` of 0-8 and 0-9; every client gets ticket 1."""
+
+    channel: int
+
+
+class Heartbeat(NamedTuple):
+    pass
+
+
+class Address(msgspec.Struct, frozen=True):
+    """The arguments of a ``basic.publish``. ``topic`` is the topic of its routing key."""
+
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    immediate: bool
+    topic: str
+
+
+class AckBatch(NamedTuple):
+    """Neighbouring ``basic.ack`` of one channel, all single or all ``multiple``; tags in the order in which they
+    came."""
+
+    channel: int
+    tags: tuple[int, ...]
+    multiple: bool
+
+
+class PublishedRun(NamedTuple):
+    """Messages that differ only in their bodies. ``properties`` are flags and values as they came, not parsed; of the
+    run only topic and exchange are set."""
+
+    channel: int
+    address: Address
+    properties: bytes
+    run: Run
+
+
+class Oversize(NamedTuple):
+    """A message that is larger than allowed; its body is skipped. The channel is to be closed with 311."""
+
+    channel: int
+    address: Address
+    size: int
+
+
+Item = Opening | Method | Access | Heartbeat | AckBatch | PublishedRun | Oversize
+
+
+# -- scan --------------------------------------------------------------------------------------------------------------
+
 
 FRAME_END = b"\xce"
 FRAME_OVERHEAD = 8
@@ -142,3 +217,41 @@ def read_acks(data: bytes, pos: int, channel: int) -> tuple[int, AckBatch]:
     count = (stop - pos) // ACK_FRAME_BYTES
     tags = struct.Struct(">" + _ACK_TAG * count).unpack_from(data, pos)
     return stop, AckBatch(channel, tags, bool(data[flag] & 1))
+
+
+# -- content -----------------------------------------------------------------------------------------------------------
+#
+# The content of a message on one channel: a header frame, and body frames of at most so many bytes.
+
+
+class Content:
+    """Writes contents in frames of at most ``frame_bytes_max`` bytes; 0: no limit."""
+
+    __slots__ = ("_body", "_header", "most")
+
+    def __init__(self, channel: int, frame_bytes_max: int) -> None:
+        number = channel.to_bytes(2, "big")
+        self._header = b"\x02" + number
+        self._body = b"\x03" + number
+        self.most = frame_bytes_max - FRAME_OVERHEAD if frame_bytes_max else 0xFFFF_FFFF
+        """The largest part of a body that fits into a frame."""
+
+    def header_lead(self, header_bytes: int) -> bytes:
+        """Returns the bytes before a header."""
+        return self._header + header_bytes.to_bytes(4, "big")
+
+    def header(self, header: bytes) -> bytes:
+        """Returns the header frame. ``header``: class, weight, size of the body, properties."""
+        return self.header_lead(len(header)) + header + FRAME_END
+
+    def body_lead(self, body_bytes: int) -> bytes:
+        """Returns the bytes before a body that fits into one frame."""
+        return self._body + body_bytes.to_bytes(4, "big")
+
+    def body(self, body: bytes) -> bytes:
+        """Returns the body in as many frames as it needs; an empty body needs none."""
+        most = self.most
+        if len(body) <= most:
+            return self.body_lead(len(body)) + body + FRAME_END if body else b""
+        parts = [body[at : at + most] for at in range(0, len(body), most)]
+        return b"".join([b"".join((self.body_lead(len(part)), part, FRAME_END)) for part in parts])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from headway.wire.amqp1.replies import EMPTY, HEADERS
 from headway.wire.codec import Codec
-from headway.wire.opening import begins
+from headway.wire.common import begins
 
 CODEC = Codec(
     port=5672, tls_port=5671, packet_bytes_max=16_000_000, in_flight_max=65_535,

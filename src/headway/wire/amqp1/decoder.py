@@ -18,11 +18,10 @@ Rules:
 from __future__ import annotations
 
 from headway.core.base import ProtocolError, Reason
-from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Empty, Frame, Item, Layer, Lost, Opening, SaslFrame
 from headway.wire.amqp1.performatives import FRAMES, SASL_FRAMES, Attach, Detach, End, Transfer, build, descriptor_of
 from headway.wire.amqp1.scan import HEADER_BYTES, Fields, extend, is_transfer, read_transfer, whole_message
-from headway.wire.amqp1.values import Described, malformed, read
+from headway.wire.amqp1.values import Condition, Described, malformed, read
 from headway.wire.decoder import FrameDecoder
 
 FRAME_BYTES_MIN = 512

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headway.wire.amqp1 import writing
-from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1 import values as writing
 from headway.wire.amqp1.items import Layer
 from headway.wire.amqp1.performatives import KINDS, Accepted, Error, Rejected, Released, TransactionalState, types_of
 from headway.wire.amqp1.performatives import words as words_in
-from headway.wire.amqp1.writing import NULL, boolean, described, symbols, ubyte, uint
+from headway.wire.amqp1.values import NULL, Condition, boolean, described, symbols, ubyte, uint
 
 HEADERS = {Layer.AMQP: b"AMQP\0\1\0\0", Layer.SASL: b"AMQP\3\1\0\0", Layer.TLS: b"AMQP\2\1\0\0"}
 EMPTY = b"\0\0\0\x08\x02\0\0\0"

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 from headway.core.base import ProtocolError
 from headway.core.message import Run
-from headway.wire.amqp1.items import Content, Transfers
+from headway.wire.amqp1.items import Content, Transfers, split
 from headway.wire.amqp1.performatives import TRANSFER, Transfer, build, descriptor_of
-from headway.wire.amqp1.sections import split
 from headway.wire.amqp1.values import Described, malformed, read, skip
 
 HEADER_BYTES = 8

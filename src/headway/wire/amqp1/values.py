@@ -11,13 +11,60 @@ Rules:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import IntEnum
 from typing import NamedTuple
 
 from headway.core.base import ProtocolError, Reason
-from headway.wire.amqp1.codes import Condition
 from headway.wire.common import VALUES_MAX
+
+# -- codes -------------------------------------------------------------------------------------------------------------
+#
+# Error conditions (AMQP 1.0, 2.8.15 to 2.8.18, and 4.5.8), numbered, because a ``ProtocolError`` has a number.
+
+
+class Condition(IntEnum):
+    """The condition of an error. ``symbol`` is its name on the wire."""
+
+    INTERNAL_ERROR = 1
+    NOT_FOUND = 2
+    UNAUTHORIZED_ACCESS = 3
+    DECODE_ERROR = 4
+    RESOURCE_LIMIT_EXCEEDED = 5
+    NOT_ALLOWED = 6
+    INVALID_FIELD = 7
+    NOT_IMPLEMENTED = 8
+    RESOURCE_LOCKED = 9
+    PRECONDITION_FAILED = 10
+    RESOURCE_DELETED = 11
+    ILLEGAL_STATE = 12
+    FRAME_SIZE_TOO_SMALL = 13
+    CONNECTION_FORCED = 20
+    FRAMING_ERROR = 21
+    WINDOW_VIOLATION = 30
+    ERRANT_LINK = 31
+    HANDLE_IN_USE = 32
+    UNATTACHED_HANDLE = 33
+    DETACH_FORCED = 40
+    TRANSFER_LIMIT_EXCEEDED = 41
+    MESSAGE_SIZE_EXCEEDED = 42
+    STOLEN = 43
+    UNKNOWN_ID = 50
+    TRANSACTION_ROLLBACK = 51
+
+    @property
+    def symbol(self) -> str:
+        place = next(word for least, word in _PLACES if self >= least)
+        return f"amqp:{place}{self.name.lower().replace('_', '-')}"
+
+
+_PLACES = ((50, "transaction:"), (40, "link:"), (30, "session:"), (20, "connection:"), (0, ""))
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
 
 DEPTH_MAX = 32
 """Nesting of lists, maps, arrays and described values."""
@@ -237,3 +284,141 @@ def _array(data: bytes, pos: int, stop: int, size: int, depth: int, listed: list
     if pos != stop:
         raise malformed(f"has {stop - pos} bytes behind the {count} values of an array")
     return found
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+#
+# Writes the data types of AMQP 1.0.
+
+
+NULL, TRUE, FALSE = b"\x40", b"\x41", b"\x42"
+LIST0 = b"\x45"
+_UINT = struct.Struct(">BI")
+_MS = timedelta(milliseconds=1)
+
+
+def uint(value: int | None) -> bytes:
+    if value is None:
+        return NULL
+    if not value:
+        return b"\x43"
+    return bytes((0x52, value)) if value < 256 else _UINT.pack(0x70, value)
+
+
+def ulong(value: int) -> bytes:
+    if not value:
+        return b"\x44"
+    return bytes((0x53, value)) if value < 256 else b"\x80" + value.to_bytes(8, "big")
+
+
+def ubyte(value: int) -> bytes:
+    return bytes((0x50, value))
+
+
+def ushort(value: int) -> bytes:
+    return b"\x60" + value.to_bytes(2, "big")
+
+
+def boolean(value: bool) -> bytes:
+    return TRUE if value else FALSE
+
+
+def _sized(code: int, raw: bytes) -> bytes:
+    """Writes bytes with their size in front; ``code`` is the constructor of the short form."""
+    size = len(raw)
+    return bytes((code, size)) + raw if size < 256 else bytes((code + 0x10,)) + size.to_bytes(4, "big") + raw
+
+
+def binary(raw: bytes) -> bytes:
+    return _sized(0xA0, raw)
+
+
+def string(text: str) -> bytes:
+    return _sized(0xA1, text.encode())
+
+
+def symbol(text: str) -> bytes:
+    return _sized(0xA3, text.encode("ascii", "replace"))
+
+
+def symbols(names: Iterable[str]) -> bytes:
+    """Writes an array of symbols."""
+    raw = [name.encode("ascii") for name in names]
+    body = b"\xb3" + b"".join(len(one).to_bytes(4, "big") + one for one in raw)
+    return b"\xf0" + (len(body) + 4).to_bytes(4, "big") + len(raw).to_bytes(4, "big") + body
+
+
+def timestamp(when: datetime) -> bytes:
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return b"\x83" + ((when - _EPOCH) // _MS).to_bytes(8, "big", signed=True)
+
+
+def compound(code: int, count: int, body: bytes) -> bytes:
+    """Writes a list (0xc0) or a map (0xc1) of so many items."""
+    if len(body) < 255 and count < 256:
+        return bytes((code, len(body) + 1, count)) + body
+    return bytes((code + 0x10,)) + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
+
+
+def list_of(parts: list[bytes]) -> bytes:
+    """Writes a list without the nulls at its end."""
+    parts = list(parts)
+    while parts and parts[-1] == NULL:
+        parts.pop()
+    return compound(0xC0, len(parts), b"".join(parts)) if parts else LIST0
+
+
+def described(descriptor: int, value: bytes) -> bytes:
+    return b"\x00" + ulong(descriptor) + value
+
+
+def map_of(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    parts = [part for pair in pairs for part in pair]
+    return compound(0xC1, len(parts), b"".join(parts))
+
+
+def symbol_map(values: Mapping[str, object]) -> bytes:
+    """Writes a map whose keys are symbols: annotations, properties of a connection or link."""
+    return map_of((symbol(name), value(one)) for name, one in values.items())
+
+
+def value(one: object) -> bytes:
+    """Writes any value that ``values.read`` returns, or that a typed header has; what has no type here as a text."""
+    match one:
+        case None:
+            return NULL
+        case bool():
+            return boolean(one)
+        case int():
+            return _integer(one)
+        case float():
+            return b"\x82" + struct.pack(">d", one)
+        case Symbol():
+            return symbol(one)
+        case str():
+            return string(one)
+        case Uuid():
+            return b"\x98" + one
+        case bytes() | bytearray():
+            return binary(bytes(one))
+        case datetime():
+            return timestamp(one)
+        case Described():
+            return b"\x00" + value(one.descriptor) + value(one.value)
+        case list() | tuple():
+            return compound(0xC0, len(one), b"".join([value(item) for item in one])) if one else LIST0
+        case Mapping():
+            return map_of((value(key), value(item)) for key, item in one.items())
+        case Decimal():
+            return b"\x82" + struct.pack(">d", float(one))
+    return string(str(one))
+
+
+def _integer(number: int) -> bytes:
+    if -(1 << 31) <= number < 1 << 31:
+        return b"\x71" + number.to_bytes(4, "big", signed=True)
+    if -(1 << 63) <= number < 1 << 63:
+        return b"\x81" + number.to_bytes(8, "big", signed=True)
+    if 0 <= number < 1 << 64:
+        return b"\x80" + number.to_bytes(8, "big")
+    return string(str(number))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headway.wire.codec import Codec
+from headway.wire.common import begins
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.replies import Replies
-from headway.wire.opening import begins
 
 CONNECT = b"\x10"
 

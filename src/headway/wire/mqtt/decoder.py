@@ -15,8 +15,8 @@ from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request, text_bytes
-from headway.wire.columns import pieces_work, same_column
 from headway.wire.decoder import Decoder
+from headway.wire.dialect import pieces_work, same_column
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import ACKS, PACKET_NAMES, AckRun, Item, Packet, PubAck, Publish, PublishRun

@@ -18,8 +18,7 @@ from itertools import repeat
 from math import ceil, inf
 
 from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run
-from headway.wire.columns import equal_pieces
-from headway.wire.dialect import PlainDialect, gap_facts
+from headway.wire.dialect import PlainDialect, equal_pieces, gap_facts
 from headway.wire.mqtt.decoder import FORMS
 from headway.wire.mqtt.primitives import MqttReader, read_topic, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import UserProperties, read_properties, write_message, write_user

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from headway.core.base import ProtocolError, Reason, Refused
+from headway.wire.common import BytesReader
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.partial import BytesReader
 
 VARINT_MAX = 268_435_455
 PACKET_BYTES_MAX = VARINT_MAX + 5

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import unpack
 
-from headway.wire.columns import PIECES_MAX, same_column, same_frames
+from headway.wire.dialect import PIECES_MAX, same_column, same_frames
 
 
 def extend_run(

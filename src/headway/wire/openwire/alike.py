@@ -2,7 +2,7 @@
 
 The first of them is read field by field, and the places of these numbers are noted. The next ones are compared with it
 as bytes; what is between the numbers has to be the same. After a few of one size, many of that size are compared at
-once (wire/columns.py).
+once (wire/dialect.py).
 
     message: length, type, command | flag, producer, … id | numbers | … | expiration | … | time | … | size, body | rest
     ack:     length, type, command | flag, …, first id | numbers | … last id | numbers | count, no cause
@@ -24,14 +24,12 @@ import msgspec
 
 from headway.core.message import Run, topic_of
 from headway.wire.codecs import queue_form
-from headway.wire.columns import form_of, same_frames, same_rows
 from headway.wire.common import Address, CommonProperties, run_to
-from headway.wire.numbered import Numbered, Numbering
+from headway.wire.dialect import Numbered, Numbering, form_of, same_frames, same_rows
 from headway.wire.openwire.codes import AckType, Type
 from headway.wire.openwire.commands import MessageAck
-from headway.wire.openwire.marshalling import ConsumerId, Destination, ProducerId
+from headway.wire.openwire.marshalling import ConsumerId, Destination, ProducerId, i32
 from headway.wire.openwire.messages import SIZE_MIN, Message
-from headway.wire.openwire.primitives import i32
 
 NUMBERS_AT = 9
 """Where the part of a frame begins that is compared: behind its length, its type and its command's number."""

@@ -19,8 +19,8 @@ from headway.wire.openwire.marshalling import (
     Object,
     ProducerId,
     SessionId,
+    malformed,
 )
-from headway.wire.openwire.primitives import malformed
 
 
 class ConnectionInfo(NamedTuple):

@@ -29,11 +29,9 @@ from headway.wire.openwire.alike import (
 )
 from headway.wire.openwire.codes import MAGIC, VERSION_MAX, VERSION_MIN, Form, Type
 from headway.wire.openwire.commands import READERS, Command, MessageAck
-from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.maps import read_properties
-from headway.wire.openwire.marshalling import CACHE_OBJECTS, FrameReader, ObjectCache
-from headway.wire.openwire.messages import INFLATED_SHARE_BYTES, Message, read_message
-from headway.wire.openwire.primitives import malformed
+from headway.wire.openwire.marshalling import CACHE_OBJECTS, FrameReader, ObjectCache, malformed
+from headway.wire.openwire.messages import INFLATED_SHARE_BYTES, Inflation, Message, read_message
 
 _LENGTH_AND_TYPE = Struct(">iB")
 LENGTH_AND_TYPE = 5

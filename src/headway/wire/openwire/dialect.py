@@ -20,11 +20,19 @@ import msgspec
 from headway.core.message import TOLD, TOPICS, EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import CommonProperties, address_of
-from headway.wire.dialect import PlainDialect, gap_facts
-from headway.wire.numbered import Numbered
-from headway.wire.openwire.advisory import FOLLOWED, write_structure
+from headway.wire.dialect import Numbered, PlainDialect, gap_facts
 from headway.wire.openwire.codes import Form, Type
-from headway.wire.openwire.marshalling import Destination, FrameReader, MessageId, ObjectCache, ProducerId, write_cached
+from headway.wire.openwire.marshalling import (
+    ABSENT,
+    Destination,
+    FrameReader,
+    MessageId,
+    ObjectCache,
+    ProducerId,
+    i32,
+    i64,
+    write_cached,
+)
 from headway.wire.openwire.messages import (
     OWN_ID,
     RECENT,
@@ -34,7 +42,7 @@ from headway.wire.openwire.messages import (
     write_bodies,
     write_message,
 )
-from headway.wire.openwire.primitives import ABSENT, i32, i64
+from headway.wire.openwire.replies import FOLLOWED, write_structure
 
 OWN_PRODUCER = ProducerId(OWN_ID, 0, 0)
 OFFSET = "x-headway-offset"

@@ -5,7 +5,7 @@ differs between consumers by the consumer's id and by the number of the delivery
 
     length, head, consumer | destination, lead | number | rest, counter
 
-Records of one numbering (wire/numbered.py) and one size are cut by columns: of all of them, each part is taken out in
+Records of one numbering (wire/dialect.py) and one size are cut by columns: of all of them, each part is taken out in
 one call.
 """
 
@@ -19,12 +19,19 @@ from typing import NamedTuple
 
 from headway.core.message import Record
 from headway.wire.codecs import queue_form
-from headway.wire.columns import form_of
+from headway.wire.dialect import form_of
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.dialect import common_of, destination_of
-from headway.wire.openwire.marshalling import REMEMBERED_BYTES_MAX, Destination, MessageId, ProducerId, write_cached
+from headway.wire.openwire.marshalling import (
+    REMEMBERED_BYTES_MAX,
+    Destination,
+    MessageId,
+    ProducerId,
+    i32,
+    i64,
+    write_cached,
+)
 from headway.wire.openwire.messages import OWN_ID, RECENT, WrittenStem, stem_of, write_bodies, write_message
-from headway.wire.openwire.primitives import i32, i64
 
 _HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
 NUMBER_BYTES = 8
@@ -63,7 +70,7 @@ class Piece(NamedTuple):
 
 
 class NumberedCut:
-    """Messages of a numbering (wire/numbered.py), with bodies of one size, as what differs between them."""
+    """Messages of a numbering (wire/dialect.py), with bodies of one size, as what differs between them."""
 
     __slots__ = ("bodies", "end", "middles", "numbers", "size", "stem")
 

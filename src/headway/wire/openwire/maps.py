@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from headway.core.base import ProtocolError
 from headway.wire.common import KEPT, VALUES_MAX
-from headway.wire.openwire.primitives import OpenWireReader, i32, i64, malformed, read_utf, short_utf, utf
+from headway.wire.openwire.marshalling import OpenWireReader, i32, i64, malformed, read_utf, short_utf, utf
 
 TYPES = f"{KEPT}types"
 NULL, BOOL, BYTE, CHAR, SHORT, INT, LONG, DOUBLE, FLOAT, STRING, BYTES, MAP, LIST, BIG_STRING = range(14)

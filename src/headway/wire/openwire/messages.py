@@ -14,30 +14,22 @@ What JMS has and the others have not is in headers: ``JMSXGroupID`` and ``JMSXGr
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
+from headway.core.base import ProtocolError
 from headway.core.message import Properties
 from headway.wire.codecs import queue_form
 from headway.wire.common import KEPT, Address, CommonProperties
-from headway.wire.numbered import Numbering
-from headway.wire.openwire.bodies import (
-    BYTES,
-    TEXT,
-    Body,
-    inflation_of,
-    kind_of,
-    read_body,
-    read_inflated,
-    write_content,
-)
+from headway.wire.dialect import Numbering
 from headway.wire.openwire.codes import Form, Type
-from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.maps import TYPES, read_headers, write_headers
 from headway.wire.openwire.marshalling import (
+    ABSENT,
     REMEMBERED_BYTES_MAX,
     Destination,
     FrameReader,
@@ -45,18 +37,184 @@ from headway.wire.openwire.marshalling import (
     MessageId,
     Object,
     ProducerId,
-    write_cached,
-    write_object,
-)
-from headway.wire.openwire.primitives import (
-    ABSENT,
     flag,
     i32,
     i64,
     malformed,
     optional_binary,
     optional_text,
+    read_utf,
+    utf,
+    write_cached,
+    write_object,
 )
+
+# -- inflation ---------------------------------------------------------------------------------------------------------
+#
+# A compressed body is inflated in pieces, for a large one takes tens of milliseconds.
+
+
+PIECE_BYTES = 128 * 1024
+INPUT_BYTES = 64 * 1024
+INPUTS_MAX = 4
+"""Inputs of one step: there is input that inflates to nothing."""
+
+
+class Inflation:
+    """The inflation of one body, to ``bytes_max`` at most."""
+
+    __slots__ = ("_at", "_bytes_max", "_inflater", "_pieces", "_raw", "begun", "bytes")
+
+    def __init__(self, raw: bytes, bytes_max: int) -> None:
+        self._raw = raw
+        self._bytes_max = bytes_max
+        self.begun = False
+        self.start_over()
+
+    @property
+    def done(self) -> bool:
+        return self._inflater.eof
+
+    def step(self) -> int:
+        """Inflates the next piece. Returns its size, or that of the input if that is more. Raises ProtocolError."""
+        inflater, produced, taken, self.begun = self._inflater, 0, 0, True
+        for _ in range(INPUTS_MAX):
+            data = inflater.unconsumed_tail
+            if not data:
+                data = self._raw[self._at : self._at + INPUT_BYTES]
+                self._at += len(data)
+            taken += len(data)
+            try:
+                piece = inflater.decompress(data, PIECE_BYTES - produced)
+            except zlib.error as error:
+                raise malformed(f"has a body that cannot be inflated ({error})") from None
+            produced += len(piece)
+            self._pieces.append(piece)
+            if inflater.eof or produced >= PIECE_BYTES:
+                break
+            if not data:
+                raise self._too_large_or_short()
+        self.bytes += produced
+        if self.bytes > self._bytes_max:
+            raise self._too_large_or_short()
+        return max(produced, taken)
+
+    def _too_large_or_short(self) -> ProtocolError:
+        return malformed(f"has a body that cannot be inflated, or to more than {self._bytes_max} bytes")
+
+    def start_over(self) -> None:
+        """Gives back the memory of what is inflated, because nothing goes on for now."""
+        self._at = 0
+        """How much of ``_raw`` the inflater was given."""
+        self._inflater = zlib.decompressobj()
+        self._pieces: list[bytes] = []
+        self.bytes = 0
+        """Size of what is inflated."""
+
+    def take(self) -> bytes:
+        """Returns the body, which is done."""
+        return b"".join(self._pieces)
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+#
+# Bodies of messages: JMS's five types, and the payloads and content types that they are elsewhere.
+#
+# A text and bytes are plain payloads, for consumers of all protocols. The body of a map, a stream or an object is
+# Java's own; it stays as it is, and its content type says what it is. A body that the client has compressed is inflated
+# if it is a text or bytes; else the encoding says ``deflate``.
+
+
+TEXT, BYTES = "text/plain", "application/octet-stream"
+NULL_TEXT = "text/plain; jms=null"
+"""A TextMessage without a text, which is not an empty one."""
+_CONTENT_TYPES = {
+    Type.MESSAGE: "application/x-jms-message", Type.MAP_MESSAGE: "application/x-jms-map",
+    Type.STREAM_MESSAGE: "application/x-jms-stream", Type.OBJECT_MESSAGE: "application/x-java-serialized-object",
+}  # fmt: skip
+_KINDS = {content_type: kind for kind, content_type in _CONTENT_TYPES.items()}
+DEFLATE = "deflate"
+_TEXTUAL = ("text/", "application/json", "application/xml", "application/sql", "application/javascript")
+
+
+class Body(NamedTuple):
+    """A payload, and what it is."""
+
+    payload: bytes
+    content_type: str
+    encoding: str | None = None
+
+
+class Content(NamedTuple):
+    """A body as JMS has it; ``raw`` None: there is none."""
+
+    kind: Type
+    raw: bytes | None
+    compressed: bool = False
+
+
+def inflation_of(kind: int, raw: bytes | None, bytes_max: int) -> Inflation | None:
+    """Returns how a compressed body is inflated; None: it stays as it is."""
+    if kind == Type.TEXT_MESSAGE and raw is not None:
+        return Inflation(raw, bytes_max)
+    if kind == Type.BYTES_MESSAGE and raw:
+        return Inflation(raw[4:], bytes_max)
+    return None
+
+
+def read_inflated(kind: int, raw: bytes, inflated: bytes) -> Body:
+    """Returns the payload of a message that came as ``raw``. Raises :class:`ProtocolError`."""
+    if kind == Type.BYTES_MESSAGE:
+        inflated = inflated[: int.from_bytes(raw[:4], "big")]  # the client deflates zeros behind it
+    return read_body(kind, inflated, compressed=False)
+
+
+def read_body(kind: int, raw: bytes | None, *, compressed: bool) -> Body:
+    """Returns the payload of a message; a text or bytes are not compressed. Raises :class:`ProtocolError`."""
+    if kind == Type.TEXT_MESSAGE:
+        if raw is None:
+            return Body(b"", NULL_TEXT)
+        if len(raw) < 4 or int.from_bytes(raw[:4], "big") != len(raw) - 4:
+            raise malformed("is a text whose length is not that of its body")
+        text = raw[4:]
+        if b"\xed" in text or b"\xc0" in text:
+            text = read_utf(text).encode()
+        return Body(text, TEXT)
+    if kind == Type.BYTES_MESSAGE:
+        return Body(raw or b"", BYTES)
+    return Body(raw or b"", _CONTENT_TYPES[Type(kind)], DEFLATE if compressed and raw else None)
+
+
+def kind_of(content_type: str | None, encoding: str | None, payload_format: int | None) -> Type:
+    """Returns the type that a payload with these properties has in JMS. A text has to be UTF-8, too."""
+    if content_type is None:
+        return Type.TEXT_MESSAGE if payload_format == 1 else Type.BYTES_MESSAGE
+    kind = _KINDS.get(content_type)
+    if kind is not None:
+        return kind
+    textual = content_type.startswith(_TEXTUAL) or content_type.endswith(("+json", "+xml")) or payload_format == 1
+    return Type.TEXT_MESSAGE if textual and not encoding else Type.BYTES_MESSAGE
+
+
+def write_content(kind: Type, payload: bytes, content_type: str | None, encoding: str | None) -> Content:
+    """Returns a payload as the body of a message of this type."""
+    if kind is Type.TEXT_MESSAGE:
+        if content_type == NULL_TEXT and not payload:
+            return Content(kind, None)
+        if payload.isascii() and b"\0" not in payload:
+            return Content(kind, i32(len(payload)) + payload)
+        try:
+            raw = utf(payload.decode())
+        except UnicodeDecodeError:
+            return Content(Type.BYTES_MESSAGE, payload)
+        return Content(kind, i32(len(raw)) + raw)
+    if kind is Type.BYTES_MESSAGE:
+        return Content(kind, payload or None)
+    return Content(kind, payload or None, encoding == DEFLATE)
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
 
 GROUP, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
 DESTINATION_KIND = f"{KEPT}temporary"
@@ -255,7 +413,7 @@ class WrittenMessage(NamedTuple):
 
 
 class WrittenStem(NamedTuple):
-    """The parts that are the same in all messages of a numbering (wire/numbered.py), for consumers. Between them are
+    """The parts that are the same in all messages of a numbering (wire/dialect.py), for consumers. Between them are
     the producer's number and the broker's, the time, the body with its size."""
 
     kind: Type

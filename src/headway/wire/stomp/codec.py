@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headway.wire.codec import Codec
-from headway.wire.opening import begins
-from headway.wire.stomp.replies import HEARTBEAT
+from headway.wire.common import begins
+from headway.wire.stomp.versions import HEARTBEAT
 
 CODEC = Codec(
     port=61613, tls_port=61614, packet_bytes_max=32_000_000, in_flight_max=65_535,

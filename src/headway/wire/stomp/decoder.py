@@ -19,13 +19,27 @@ import re
 from collections.abc import Iterable, Sequence
 
 from headway.core.base import ProtocolError, Reason
-from headway.wire.columns import pieces_work, same_frames
+from headway.wire.common import Remembered
 from headway.wire.decoder import ALL, Decoder
-from headway.wire.remembered import Remembered
+from headway.wire.dialect import pieces_work, same_frames
 from headway.wire.stomp.destinations import destinations_of, plain_run
-from headway.wire.stomp.faults import BAD_COMMAND, BAD_FRAME, NO_DESTINATION, StompFault
-from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
-from headway.wire.stomp.versions import V1_0, V1_2, Version, agreed, unescaped
+from headway.wire.stomp.versions import (
+    BAD_COMMAND,
+    BAD_FRAME,
+    NO_DESTINATION,
+    V1_0,
+    V1_2,
+    Acks,
+    Connect,
+    Frame,
+    Headers,
+    Item,
+    Sent,
+    StompFault,
+    Version,
+    agreed,
+    unescaped,
+)
 
 CONNECT_BYTES_MAX = 16 * 1024
 HEAD_BYTES_MAX = 64 * 1024

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from headway.core.message import Record, Run, routing_key_of, topic_of
 from headway.wire.common import Address, address_of
-from headway.wire.stomp.faults import BAD_DESTINATION, UNKNOWN_DESTINATION, StompFault
+from headway.wire.stomp.versions import BAD_DESTINATION, UNKNOWN_DESTINATION, StompFault
 
 PARTS_MAX = 100
 NAME_BYTES_MAX = 255

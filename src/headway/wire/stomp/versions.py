@@ -10,9 +10,34 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
-from headway.core.base import Reason
-from headway.wire.stomp.faults import BAD_HEADER, StompFault
+from headway.core.base import ProtocolError, Reason
+from headway.core.message import Run
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+#
+# Faults of a client, with the short heading that an ERROR frame has beside the text.
+
+
+BAD_COMMAND = "Bad command"
+BAD_DESTINATION = "Invalid destination"
+UNKNOWN_DESTINATION = "Unknown destination"
+NO_DESTINATION = "Missing destination"
+NO_HEADER = "Missing header"
+BAD_HEADER = "Invalid header"
+BAD_FRAME = "Invalid frame"
+
+
+class StompFault(ProtocolError):
+    """``heading`` is in RabbitMQ's words where it has some, which clients look for."""
+
+    def __init__(self, heading: str, text: str, reason: Reason = Reason.PROTOCOL_ERROR) -> None:
+        super().__init__(text, reason=reason)
+        self.heading = heading
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
 
 
 class Version(IntEnum):
@@ -76,3 +101,73 @@ def written(command: str, headers: Mapping[str, str], version: Version, body: by
 
 def header_line(name: str, value: str, version: Version) -> str:
     return f"{escaped(name, version)}:{escaped(value, version)}\n"
+
+
+# -- items -------------------------------------------------------------------------------------------------------------
+#
+# Items that the decoder finds in a client's bytes.
+
+
+Headers = Mapping[str, str]
+"""Headers as the client means them, unescaped; the first of each name."""
+
+
+class Connect(NamedTuple):
+    """CONNECT or STOMP. ``version`` None: the client accepts none of ours."""
+
+    headers: Headers
+    version: Version | None
+
+
+class Frame(NamedTuple):
+    """Any other frame but SEND."""
+
+    command: str
+    headers: Headers
+
+
+class Acks(NamedTuple):
+    """Neighbouring ACK frames that name a delivery and nothing else that matters: no receipt, no transaction."""
+
+    ids: tuple[int, ...]
+
+
+class Sent(NamedTuple):
+    """Neighbouring SEND frames that differ in their bodies alone. Of the run only bodies are set, and where it goes, if
+    the destination alone says that."""
+
+    headers: Headers
+    run: Run
+
+
+Item = Connect | Frame | Acks | Sent
+
+
+# -- replies -----------------------------------------------------------------------------------------------------------
+#
+# Frames that the broker sends besides messages.
+
+
+HEARTBEAT = b"\n"
+MESSAGE_CHARS_MAX = 200
+
+
+def connected(version: Version, session: str, server: str, heart_beat: tuple[int, int]) -> bytes:
+    every, wanted = heart_beat
+    headers = {"version": str(version), "session": session, "server": server, "heart-beat": f"{every},{wanted}"}
+    return written("CONNECTED", headers, V1_0)  # which escapes nothing
+
+
+def receipt(receipt_id: str, version: Version, told: Mapping[str, str] | None = None) -> bytes:
+    return written("RECEIPT", {"receipt-id": receipt_id, **(told or {})}, version)
+
+
+def error(text: str, version: Version | None, receipt_id: str | None = None, heading: str = "") -> bytes:
+    """Returns an ERROR frame, after which the connection ends. ``version`` None: none could be agreed on."""
+    headers: Mapping[str, str] = {"message": heading or text[:MESSAGE_CHARS_MAX], "content-type": "text/plain"}
+    if version is None:
+        headers = {**headers, "version": OFFERED}
+    if receipt_id is not None:
+        headers = {**headers, "receipt-id": receipt_id}
+    body = f"{text}\n".encode("utf-8", "replace")
+    return written("ERROR", {**headers, "content-length": str(len(body))}, V1_0 if version is None else version, body)

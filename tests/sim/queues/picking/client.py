@@ -11,9 +11,8 @@ from tests.sim.queues.picking.truth import Record, Taker, Truth
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.channel import Channel
-from headway.core.consumer.credit.window import NO_LIMIT
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.credit import NO_LIMIT
+from headway.core.consumer.request import ConnectRequest, SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import Session
 
 if TYPE_CHECKING:

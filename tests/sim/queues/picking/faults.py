@@ -7,11 +7,9 @@ from typing import Any
 
 from headway.core.queue.members import Members
 from headway.core.queue.picking import groups
-from headway.core.queue.picking.finds import Finds
-from headway.core.queue.picking.groups import Groups
+from headway.core.queue.picking.groups import Groups, Reserved
 from headway.core.queue.picking.picker import Picker
-from headway.core.queue.picking.picking import Picking
-from headway.core.queue.picking.reserved import Reserved
+from headway.core.queue.picking.picking import Finds, Picking
 from headway.core.queue.places import FoundHeap, FoundRecord
 from headway.core.queue.queue import Queue
 

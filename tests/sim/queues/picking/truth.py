@@ -20,7 +20,7 @@ from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.queue.picking import groups
 from headway.core.queue.queue import Queue
-from headway.core.telemetry.accounts import Account, account
+from headway.core.telemetry.stats import Account, account
 
 PRESSURE = frozenset({Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE})
 

@@ -21,20 +21,20 @@ from tests.sim.seeds import in_full
 
 from headway.core.base.errors import Reason
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.consumer.credit.window import NO_LIMIT
+from headway.core.consumer.credit import NO_LIMIT
 from headway.core.consumer.effects import Disconnect, Pause, Resume, Spill
-from headway.core.consumer.request.options import QueueTerms
+from headway.core.consumer.request import QueueTerms
 from headway.core.log.lanes import cursor, lane
 from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import Properties
-from headway.core.policy.flap import FlapControl
-from headway.core.policy.rules.policy import parse_policy
+from headway.core.policy.evaluation import FlapControl
+from headway.core.policy.rules.rule import parse_policy
 from headway.core.queue import dispatch
-from headway.core.queue.picking import groups, picker, picking, reserved
-from headway.core.routing.matching.bindings import Binding, Destination
-from headway.core.routing.matching.exchange import Exchange
-from headway.core.routing.registry import overdue
-from headway.core.routing.registry.registry import Limits
+from headway.core.queue.picking import groups, picker, picking
+from headway.core.queue.picking import groups as reserved
+from headway.core.routing import registry as overdue
+from headway.core.routing.matching.bindings import Binding, Destination, Exchange
+from headway.core.routing.registry import Limits
 
 CLIENTS_MAX = 6
 TAKERS_MAX = 10

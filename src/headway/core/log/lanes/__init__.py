@@ -1,19 +1,26 @@
 """Lanes: the logs themselves, the cursors in them, and the pools that limit what they take up."""
 
-from headway.core.log.lanes.between import records_between
-from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
+from headway.core.log.lanes.chunk import (
+    CHUNK_BYTES,
+    NO_RECEIPTS,
+    Chunk,
+    OpenReceipts,
+    SpillHandle,
+    read_stretch,
+    records_between,
+    stretch_bytes,
+)
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import SPILL_BYTES_MIN, Coming, Lane
-from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
-from headway.core.log.lanes.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Client, Owners, Pool, RoomWanted, Shares
-from headway.core.log.lanes.spill_handle import SpillHandle
-from headway.core.log.lanes.stretch import read_stretch, stretch_bytes
-from headway.core.log.lanes.tab import (
+from headway.core.log.lanes.pool import (
     ANSWERS,
     CHANNELS,
     CONSUMER_BYTES,
     DECLARED,
     DELIVERY_BYTES,
+    DISK_RETRY_S,
+    GRACE_S,
+    HIGH_WATER,
     LEVEL_BYTES,
     QUERIES,
     QUEUE_BYTES,
@@ -31,6 +38,11 @@ from headway.core.log.lanes.tab import (
     UNSETTLED,
     WILD_LEVEL_BYTES,
     WILL,
+    Client,
+    Owners,
+    Pool,
+    RoomWanted,
+    Shares,
     Tab,
 )
 

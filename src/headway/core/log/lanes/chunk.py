@@ -24,19 +24,99 @@ aside (``kept_by``).
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import inf
 from operator import lt, sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.message import ACCEPTED, JOURNALED, TRANSIENT, Durability, EncodedRun, Run, job_patience_s
 
 if TYPE_CHECKING:
     from headway.core.log.lanes.cursor import Cursor
+
+
+# -- open receipts -----------------------------------------------------------------------------------------------------
+#
+# The receipts that are open on one lane, as the rooms between the log and the receipts report to them.
+#
+# While no receipt is open on a record of its own, a lane has ``NO_RECEIPTS``, which ignores all reports. The rooms of
+# the log know no subscriptions; ``reader`` is one.
+
+
+class OpenReceipts:
+    def lost(self, reader: object, first: int, last: int, reason: str) -> None:
+        """Notes that a subscription does not get the lane's records with these sequences."""
+
+    def sent(self, reader: object, sequence: int, delivery_id: int) -> None:
+        """Notes that a record was sent to a subscription from elsewhere than its lane. ``delivery_id`` 0: nothing
+        acknowledges it."""
+
+    def conflating(self, reader: object) -> None:
+        """Notes that a subscription will read what waits for it from a state. Called before its cursor moves."""
+
+    def leaving(self, reader: object, reason: str) -> None:
+        """Notes that a subscription ends. Called before its cursor moves."""
+
+    def replaced(self, reader: object, heir: object) -> None:
+        """Notes that another subscription will read what waits for this one. Called before its deliveries are detached
+        from the lane."""
+
+
+NO_RECEIPTS: Final = OpenReceipts()
+
+
+# -- spill handle ------------------------------------------------------------------------------------------------------
+#
+# A spill handle is the place of a chunk on disk.
+
+
+class SpillHandle(Protocol):
+    """A chunk's bytes on disk. The store creates it; the core passes it on, reads through it and releases it."""
+
+    @property
+    def fd(self) -> int:
+        """The file with the bytes (for ``sendfile``); -1 if no file has them as they are."""
+
+    @property
+    def offset(self) -> int:
+        """The position of the bytes in that file."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """The bytes' share of the pool's disk; 0 if the journal has them."""
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Returns bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
+
+    def release(self) -> None:
+        """Frees the bytes, which no cursor needs any more."""
+
+
+class NoBytes:
+    """Stands for the bytes of a chunk that nobody will read."""
+
+    __slots__ = ()
+    fd = -1
+    offset = 0
+    disk_bytes = 0
+
+    def read(self, start: int, stop: int) -> bytes:
+        raise OSError(errno.ENODATA, "these records were left out for all who had not read them")
+
+    def release(self) -> None:
+        pass
+
+
+NO_BYTES: Final = NoBytes()
+
+
+# -- chunk -------------------------------------------------------------------------------------------------------------
+
 
 CHUNK_BYTES = 64 * 1024
 _NO_ENDS, _NO_NUMBERS, _NO_TIMES, _NO_DURABILITIES = array("I"), array("Q"), array("d"), array("B")
@@ -377,3 +457,71 @@ def _extended(
     else:
         column.extend([position + shift if position else 0 for position in some] or [0] * (last - first))
     return column
+
+
+# -- between -----------------------------------------------------------------------------------------------------------
+#
+# Records between two numbers of a lane, as those need them who leave all of them out.
+
+
+class Between(NamedTuple):
+    first_sequence: int
+    """0: there are none."""
+    last_sequence: int
+    by_publisher: Counter[int]
+
+
+def records_between(chunk: Chunk | None, number: int, stop_number: int) -> Between:
+    """Returns what there is from record ``number`` on, which is in the chunk or follows it, before ``stop_number``."""
+    first, last = 0, 0
+    by_publisher: Counter[int] = Counter()
+    while chunk is not None and chunk.first_number < stop_number:
+        begin, stop = number - chunk.first_number, min(stop_number - chunk.first_number, len(chunk))
+        if stop > begin:
+            by_publisher.update(chunk.publishers(begin, stop))
+            last = chunk.sequence_of(stop - 1)
+            first = first or chunk.sequence_of(begin)
+        number = chunk.first_number + stop
+        chunk = chunk.next
+    return Between(first, last, by_publisher)
+
+
+# -- stretch -----------------------------------------------------------------------------------------------------------
+#
+# A stretch: records ``first`` … ``last - 1`` of a lane, counted from the beginning of a chunk. They may go on in the
+# chunks behind it.
+
+
+def stretch_bytes(chunk: Chunk, first: int, last: int) -> int:
+    """Returns the size of its records."""
+    if last <= len(chunk.ends):
+        return chunk.ends[last - 1] - chunk.record_start(first)
+    return sum(one.ends[stop - 1] - one.record_start(start) for one, start, stop in _pieces(chunk, first, last))
+
+
+def read_stretch(chunk: Chunk, first: int, last: int) -> tuple[bytes | memoryview, Sequence[int]]:
+    """Returns the bytes of its records, and their ends there. Raises OSError if a disk fails."""
+    begin = chunk.record_start(first)
+    if last <= len(chunk.ends):
+        ends: Sequence[int] = chunk.ends[first:last]
+        return chunk.read(begin, chunk.ends[last - 1]), [end - begin for end in ends] if begin else ends
+    pieces = list(_pieces(chunk, first, last))
+    data = b"".join([one.read(one.record_start(start), one.ends[stop - 1]) for one, start, stop in pieces])
+    size = chunk.ends[first] - begin
+    if all(one.largest == size and one.size == size * len(one) for one, _, _ in pieces):  # no end is computed in Python
+        return data, range(size, len(data) + 1, size)
+    ends, shift = [], 0
+    for one, start, stop in pieces:
+        begin = one.record_start(start)
+        ends += [end - begin + shift for end in one.ends[start:stop]]
+        shift = ends[-1]
+    return data, ends
+
+
+def _pieces(chunk: Chunk, first: int, last: int) -> Iterator[tuple[Chunk, int, int]]:
+    """Yields the part of each chunk."""
+    while last > (count := len(chunk.ends)):
+        yield chunk, first, count
+        assert chunk.next is not None, "a stretch ends within its lane"
+        chunk, first, last = chunk.next, 0, last - count
+    yield chunk, first, last

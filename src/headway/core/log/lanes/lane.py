@@ -15,10 +15,8 @@ from itertools import accumulate, chain
 from math import inf, isclose
 from typing import TYPE_CHECKING
 
-from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
-from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
+from headway.core.log.lanes.chunk import CHUNK_BYTES, NO_BYTES, NO_RECEIPTS, Chunk, OpenReceipts, SpillHandle
 from headway.core.log.lanes.pool import GRACE_S, Pool
-from headway.core.log.lanes.spill_handle import NO_BYTES, SpillHandle
 from headway.core.message import Dialect, EncodedRun, Run, group_of
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ SPILL_BYTES_MIN = 1024
 SPILL_BYTES_ENOUGH = 8 * 1024
 """A tail is written to disk when it has ``SPILL_BYTES_ENOUGH``, or when it has ``SPILL_BYTES_MIN`` and twice the size
 of its index, which stays in memory. Smaller tails may stay: even in very many lanes they need less memory than the
-lanes themselves (tab.py)."""
+lanes themselves (pool.py)."""
 QUIET_S = 10.0
 """A lane that got nothing for so long begins anew with its next record. What came before is no usual rate."""
 

@@ -1,23 +1,32 @@
 """Meters: the measurements of one consumer, and what each is called."""
 
-from headway.core.policy.meters.catalogue import (
+from headway.core.policy.meters.meter import (
     METERS,
     NUMBER,
+    RARE_S,
     SHARE,
+    UNSEEN_S,
+    USUAL_MAX_S,
+    Holding,
+    Meter,
     MeterInfo,
     PluggedMeter,
+    UsualPause,
     plugged_meter,
     read_plugged,
     records,
     waiting,
 )
-from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
-from headway.core.policy.meters.holding import Holding
-from headway.core.policy.meters.lateness import Lateness
-from headway.core.policy.meters.look import Look
-from headway.core.policy.meters.meter import UNSEEN_S, Meter
-from headway.core.policy.meters.sample import AHEAD, PAUSES, RATE_WINDOW_S, Sample
-from headway.core.policy.meters.usual_pause import RARE_S, USUAL_MAX_S, UsualPause
+from headway.core.policy.meters.sample import (
+    AHEAD,
+    ANY_LUMP_BYTES,
+    PAUSES,
+    RATE_WINDOW_S,
+    Figures,
+    Lateness,
+    Look,
+    Sample,
+)
 
 __all__ = [
     "AHEAD", "ANY_LUMP_BYTES", "Figures", "Holding", "Lateness", "Look", "Meter", "MeterInfo", "METERS", "NUMBER",

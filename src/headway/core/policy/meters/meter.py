@@ -32,7 +32,7 @@ Rules that keep the figures fair:
    in flight (``user_full``).
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
-   (``Sample.overdue_credit_time``, ack_pace.py).
+   (``Sample.overdue_credit_time``, meter.py).
 10. *A feed that comes in lumps rests in between.* What was offered is measured from one lump to another, and over two
    usual rests at least. A share is the most that it may be, for a record, or a window of them, more or less.
 11. *Many consumers of one connection are served in turn*, each with all that waits for it. So the rate of one that only
@@ -44,18 +44,417 @@ Times are seconds on the broker's monotonic clock; bytes are addresses in the la
 from __future__ import annotations
 
 import copy
-from math import inf
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from math import inf, nan
+from operator import attrgetter
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from headway.core.policy.meters.ack_pace import AckPace
-from headway.core.policy.meters.fair_part import FairPart
-from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
-from headway.core.policy.meters.lateness import Lateness
-from headway.core.policy.meters.rhythm import NO_RHYTHM, Rhythm
-from headway.core.policy.meters.sample import AHEAD, PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
-from headway.core.policy.meters.share_window import Mark, ShareWindow
+from headway.core.base import (
+    ConfigError,
+    Names,
+    Reason,
+    format_count,
+    format_duration,
+    format_rate,
+    format_share,
+    format_size,
+    parse_count,
+    parse_duration,
+    parse_number,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
+from headway.core.policy.meters.sample import (
+    AHEAD,
+    ANY_LUMP_BYTES,
+    PAUSES,
+    RATE_WINDOW_MIN_S,
+    RATE_WINDOW_S,
+    FairPart,
+    Figures,
+    Lateness,
+    Look,
+    Mark,
+    Sample,
+    ShareWindow,
+)
+
+# -- catalogue ---------------------------------------------------------------------------------------------------------
+#
+# Meters by name: what a condition may compare, and how each meter is read, written and described.
+#
+# A built-in meter is a field of :class:`Sample` and an entry here. A plugged-in meter is measured by its plug-in at
+# each look, if the consumer's policy names it, and its value is in ``Sample.plugged``. Above this file they are the
+# same.
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """How a value is written in a config, and in a verdict."""
+
+    parse: Callable[[object], float]
+    format: Callable[[float], str]
+
+
+COUNT = Unit(parse_count, format_count)
+BYTES = Unit(parse_size, format_size)
+SECONDS = Unit(parse_duration, format_duration)
+RATE = Unit(parse_rate, format_rate)
+SHARE = Unit(parse_share, format_share)
+NUMBER = Unit(parse_number, "{:g}".format)
+UNITS = {"number": NUMBER, "count": COUNT, "bytes": BYTES, "seconds": SECONDS, "bytes/s": RATE, "share": SHARE}
+"""The units by the names that plug-ins use."""
+
+
+class PluggedMeter(Protocol):
+    """The interface of a plugged-in meter."""
+
+    @property
+    def unit(self) -> str:
+        """One of ``UNITS``."""
+
+    def measure(self, look: Look, now: float) -> float | None:
+        """Returns the value for this consumer; None: there is none, so no comparison holds. ``now`` is in seconds of a
+        clock that only goes forward."""
+
+
+class MeterInfo(msgspec.Struct, frozen=True):
+    """All that conditions and verdicts need to know of a meter."""
+
+    read: Callable[[Sample], float]
+    """Reads the meter from a sample; ``nan``: it has no value, so no comparison holds."""
+    unit: Unit
+    reason: Reason
+    meaning: str
+    """The meter in a few words."""
+    finding: Callable[[str, str, Sample], str]
+    """Describes a reading that speaks against the consumer, from its value and limit in words."""
+    needs_lag: bool = False
+    """The meter is 0 while nothing waits; a rate is not judged."""
+    own: bool = True
+    """The meter is about this consumer, not about the other consumers of its topic."""
+    floor: bool = False
+    """The meter is a rate: too little of it speaks against the consumer (condition.py, rule 3)."""
+    slack: Callable[[Sample], float] | None = None
+    """How much more than it reads the meter may be."""
+    tells_lag: bool = False
+    """The finding says how many records wait."""
+    plugged: PluggedMeter | None = None
+    origin: str = ""
+    """The distribution it was plugged in from."""
+    condition: str = ""
+    """The plugged-in condition that it tells of."""
+
+    @property
+    def plugin(self) -> str:
+        """The kind of plug-in and its distribution, in words."""
+        return f"{'condition' if self.condition else 'meter'} of {self.origin}"
+
+
+def records(count: int) -> str:
+    return "1 record" if count == 1 else f"{format_count(count)} records"
+
+
+def waiting(sample: Sample) -> str:
+    return f"{records(sample.lag_records)} ({format_size(sample.lag_bytes)})"
+
+
+def plugged_meter(name: str, plugged: PluggedMeter, origin: str) -> MeterInfo:
+    """Makes a plug-in a meter. Raises ConfigError."""
+    unit = UNITS.get(str(getattr(plugged, "unit", None)))
+    if unit is None or not callable(getattr(plugged, "measure", None)):
+        raise ConfigError(f"it is not a meter: a meter has measure(look, now) and a unit, one of {', '.join(UNITS)}")
+    return MeterInfo(
+        read_plugged(name), unit, Reason.PLUGIN, name,
+        lambda value, limit, sample: f"{name} {value} (limit {limit})", plugged=plugged, origin=origin,
+    )  # fmt: skip
+
+
+def read_plugged(name: str) -> Callable[[Sample], float]:
+    """Returns what reads the plugged-in meter of this name."""
+    return lambda sample: nan if sample.plugged is None else sample.plugged.get(name, nan)
+
+
+def _drained(value: str, limit: str, sample: Sample) -> str:
+    if sample.drain_rate >= 1 and value == RATE.format(0):  # by a rule that excuses no pauses
+        return f"nothing taken for {format_duration(sample.stood)} (at least {limit} asked)"
+    over = f" over {format_duration(sample.rate_window)}" if sample.rate_window else ""
+    taken = f"only {value}" if sample.drain_rate >= 1 else "nothing"
+    return f"{taken} taken{over} (at least {limit} asked)"
+
+
+def _blocked(value: str, limit: str, sample: Sample) -> str:
+    usual = f", its usual pause is {format_duration(sample.usual_pause)}" if sample.usual_pause >= 1 else ""
+    return f"{'it has not moved on' if sample.reads_itself else 'no bytes taken'} for {value} (limit {limit}{usual})"
+
+
+def _unread(value: str, limit: str, sample: Sample) -> str:
+    usual = f", its usual pause counts as {format_duration(sample.unread_pause)}" if sample.unread_pause >= 1 else ""
+    return f"nothing read for {value} (limit {limit}{usual})"
+
+
+def _unacknowledged(value: str, limit: str, sample: Sample) -> str:
+    usual = f", its usual pause is {format_duration(sample.ack_pause)}" if sample.ack_pause >= 1 else ""
+    return f"nothing of {records(sample.in_flight)} acknowledged for {value} (limit {limit}{usual})"
+
+
+def _catch_up(value: str, limit: str, sample: Sample) -> str:
+    when = f"in {value}" if sample.catching_up < inf else "never"
+    return f"at this pace it will have taken the {waiting(sample)} that wait {when} (limit {limit})"
+
+
+NEVER = Unit(parse_duration, lambda value: format_duration(value) if value < inf else "never")
+
+
+METERS: Names[MeterInfo] = Names("meter", {
+    "lag_records": MeterInfo(
+        attrgetter("lag_records"), COUNT, Reason.LAG_RECORDS, "records waiting",
+        lambda value, limit, sample: f"{value} records ({format_size(sample.lag_bytes)}) waited (limit {limit})",
+        needs_lag=True, tells_lag=True,
+    ),
+    "lag_bytes": MeterInfo(
+        attrgetter("lag_bytes"), BYTES, Reason.LAG_BYTES, "bytes waiting",
+        lambda value, limit, sample: f"{value} waited in {records(sample.lag_records)} (limit {limit})",
+        needs_lag=True, tells_lag=True,
+    ),
+    "lag_age": MeterInfo(
+        attrgetter("lag_age"), SECONDS, Reason.LAG_AGE, "age of the oldest waiting record",
+        lambda value, limit, sample: f"the oldest of {waiting(sample)} had waited {value} (limit {limit})",
+        needs_lag=True, tells_lag=True,
+    ),
+    "drain_rate": MeterInfo(
+        attrgetter("drain_rate"), RATE, Reason.DRAIN_RATE, "drain rate", _drained, needs_lag=True, floor=True,
+        slack=attrgetter("drain_slack"),
+    ),
+    "blocked_time": MeterInfo(
+        attrgetter("overdue_time"), SECONDS, Reason.BLOCKED, "time without a byte taken", _blocked, needs_lag=True,
+    ),
+    "unread_time": MeterInfo(
+        attrgetter("overdue_unread_time"), SECONDS, Reason.BLOCKED, "time without a byte read", _unread, needs_lag=True,
+    ),
+    "drain_share": MeterInfo(
+        attrgetter("drain_share"), SHARE, Reason.DRAIN_RATE, "share taken of what was offered",
+        lambda value, limit, sample: f"only {value} of what was offered was taken (at least {limit} asked)",
+        needs_lag=True, floor=True,
+    ),
+    "catching_up": MeterInfo(
+        attrgetter("catching_up"), NEVER, Reason.DRAIN_RATE, "time until all that waits is taken", _catch_up,
+        needs_lag=True,
+    ),
+    "credit_exhausted_time": MeterInfo(
+        attrgetter("overdue_credit_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window",
+        lambda value, limit, sample:
+            f"its window full for {value} (limit {limit}) with {records(sample.in_flight)} unacknowledged",
+        needs_lag=True,
+    ),
+    "unacknowledged_time": MeterInfo(
+        attrgetter("overdue_unacknowledged_time"), SECONDS, Reason.ACK_AGE, "time without an acknowledgement",
+        _unacknowledged,
+    ),
+    "slow_count": MeterInfo(
+        attrgetter("slow_count"), COUNT, Reason.SLOW_COUNT, "times marked slow",
+        lambda value, limit, sample: f"marked slow {value} times (limit {limit})",
+    ),
+    "ack_age": MeterInfo(
+        attrgetter("ack_age"), SECONDS, Reason.ACK_AGE, "age of the oldest unacknowledged record",
+        lambda value, limit, sample:
+            f"the oldest of {records(sample.in_flight)} unacknowledged for {value} (limit {limit})",
+    ),
+    "pool_share": MeterInfo(
+        attrgetter("pool_share"), SHARE, Reason.POOL_SHARE, "share of the pool",
+        lambda value, limit, sample: f"{value} of the pool held (limit {limit})",
+    ),
+    "slow_fraction": MeterInfo(
+        attrgetter("slow_fraction"), SHARE, Reason.SLOW_FRACTION, "slow consumers of the topic",
+        lambda value, limit, sample: f"{value} of the topic's consumers slow (limit {limit})", own=False,
+    ),
+}, beside=("all", "any"))  # fmt: skip
+
+
+# -- usual pause -------------------------------------------------------------------------------------------------------
+#
+# Usual pauses: for how long somebody who takes one step after the other usually stands still in between.
+#
+# It is the longest of the last pauses, and fades by half in ``FADES_S``. A long pause, of ``rare_s`` or more, counts as
+# a whole only if it belongs to a *rhythm*: it is in proportion to what is usual, or to the last pause, and the time
+# between that one and this, in which somebody moved on, is no more than a ``RHYTHM``-th of it. Any other is trouble and
+# not a habit, also if it comes again, or grows each time: it counts as ``rare_s``.
+
+
+FADES_S = 30.0
+RARE_S = 5.0
+USUAL_MAX_S = 15.0
+"""A reader of 7 kB/s takes so long for a full lump."""
+RHYTHM = 4.0
+"""A rhythm has so many times as much standing still as moving on in between."""
+MOVES_S = 1.0
+"""Steps that are closer together are moving on."""
+
+
+class UsualPause:
+    __slots__ = ("_at_s", "_last_s", "_most_s", "_rare_s", "_seconds", "_stood_until_s", "_unknown_s")
+
+    def __init__(self, unknown_s: float = 0.0, most_s: float = USUAL_MAX_S, rare_s: float = RARE_S) -> None:
+        """``unknown_s``: what holds until there was a pause; ``most_s``: the most that it can be."""
+        self._unknown_s, self._most_s, self._rare_s = unknown_s, most_s, rare_s
+        self._seconds = self._at_s = 0.0
+        self._last_s, self._stood_until_s = 0.0, -math.inf
+        """The last pause of ``MOVES_S`` or more, and when it ended."""
+
+    def note(self, pause_s: float, now: float, times: float = 1.0, began_s: float | None = None) -> bool:
+        """Notes a pause that has just ended; it counts so many ``times``, unless it breaks a rhythm. ``began_s``: when
+        it may have begun already, if somebody moved on unseen. Returns whether it is the longest."""
+        counted_s, moved_on = pause_s, self._moved_on(pause_s, now - pause_s if began_s is None else began_s)
+        if pause_s >= self._rare_s and (moved_on or not self._in_proportion(pause_s, now)):
+            counted_s = self._rare_s
+            times = 1.0 if moved_on and self._last_s else times
+        noted_s = min(counted_s * times, self._most_s)
+        if pause_s >= MOVES_S:
+            self._last_s, self._stood_until_s = pause_s, now
+        if self._seconds and noted_s < self.seconds(now):
+            return False
+        self._seconds, self._at_s = noted_s, now
+        return True
+
+    def fork(self) -> UsualPause:
+        """Returns a copy that goes on from here by itself."""
+        return copy.copy(self)
+
+    def _moved_on(self, pause_s: float, began_s: float) -> bool:
+        """Tells whether it moved on for long between the last pause and this one, as far as it is known."""
+        return self._seconds > 0 and RHYTHM * (began_s - self._stood_until_s) > pause_s
+
+    def _in_proportion(self, pause_s: float, now: float) -> bool:
+        return pause_s < PAUSES * max(self.seconds(now - pause_s), self._last_s)
+
+    def seconds(self, now: float) -> float:
+        """Returns the usual pause. ``now``: when the last step was, so that a pause which goes on fades nothing."""
+        if not self._seconds:
+            return self._unknown_s
+        return self._seconds * float(0.5 ** (max(0.0, now - self._at_s) / FADES_S))
+
+
+# -- ack pace ----------------------------------------------------------------------------------------------------------
+#
+# The pace of acknowledgements: for how long a client usually acknowledges nothing while its window is full.
+#
+# Theory of operation. Between two acknowledgements a worker is at its jobs, so what is usual is learnt as usual pauses
+# are. Two things are of their own:
+#
+# 1. *Only time with a full window counts*, also for fading. A client that has room, or for which nothing waits, may
+# have
+#    nothing to acknowledge, so that time tells nothing against what was learnt before.
+# 2. *What it acknowledged with room to spare counts, if that was quicker*: then the pause between two acknowledgements
+#    was no more, on average, than one window of records takes. That is known without a look at any of them.
+
+
+RARE_JOB_S = 10.0
+USUAL_JOB_MAX_S = 20.0
+
+
+class AckPace:
+    """The pace of one client."""
+
+    __slots__ = ("_clock_s", "_pause", "_seen_s", "_sent")
+
+    def __init__(self, since: float) -> None:
+        """``since``: when its subscription began."""
+        self._pause = UsualPause(most_s=USUAL_JOB_MAX_S, rare_s=RARE_JOB_S)
+        self._clock_s = 0.0
+        """Seconds in which it acknowledged, as far as they count."""
+        self._seen_s, self._sent = since, 0
+        """When its window was last seen to be full, and how many records it had been sent by then."""
+
+    def fork(self) -> AckPace:
+        other = copy.copy(self)
+        other._pause = self._pause.fork()
+        return other
+
+    def stays_full(self, now: float, acked: int, window: int) -> None:
+        """Notes that its window is full again, without having had room for long."""
+        self._seen_s, self._sent = now, acked + window
+
+    def fills_up(self, now: float, acked: int, window: int) -> None:
+        """Notes that its window is full, and had room before."""
+        took_s, count = now - self._seen_s, acked - self._sent
+        self.stays_full(now, acked, window)
+        if count > 0 and took_s > 0:  # so many were sent and acknowledged in this time
+            pause_s = took_s * window / count
+            if pause_s < self.usual_s:
+                self._clock_s += took_s
+                self._pause.note(pause_s, self._clock_s)
+
+    def acknowledges(self, pause_s: float) -> bool:
+        """Notes that it has acknowledged something, after its window was full for so long. Returns whether that is the
+        usual pause now."""
+        self._clock_s += pause_s
+        return self._pause.note(pause_s, self._clock_s)
+
+    @property
+    def usual_s(self) -> float:
+        """Returns for how long it usually acknowledges nothing; 0: not known."""
+        return self._pause.seconds(self._clock_s)
+
+
+# -- rhythm ------------------------------------------------------------------------------------------------------------
+#
+# A rhythm is that of a feed which does not come evenly: for how long it usually rests between two lumps.
+#
+# It is seen at looks only, and only while records wait. Rests that are shorter than ``SHORT_S`` cannot be told from the
+# time between two looks.
+
+
+SHORT_S = 0.3
+OVERDUE = 1.25
+"""A feed that has rested for so many of its usual rests no longer keeps to them."""
+
+
+class Rhythm:
+    __slots__ = ("_end_bytes", "_late", "_usual", "came_s", "rest_s")
+
+    def __init__(self, now: float, end_bytes: int, late: Lateness) -> None:
+        self.came_s = now
+        """When more was last seen to have come."""
+        self.rest_s = 0.0
+        """For how long it usually rests; 0: it comes evenly, as far as is known."""
+        self._end_bytes = end_bytes
+        self._late = late
+        self._usual = UsualPause()
+
+    def look(self, now: float, end_bytes: int) -> None:
+        """Takes in how far the feed is."""
+        if end_bytes > self._end_bytes:
+            rest_s = now - self.came_s - self._late.within(self.came_s, now)
+            if rest_s >= SHORT_S:
+                self._usual.note(rest_s, now)
+            self.came_s, self.rest_s = now, self._usual.seconds(now)
+        self._end_bytes = end_bytes
+
+    def keeps_time(self, now: float) -> bool:
+        """Tells whether it comes in lumps, and the next one is not overdue."""
+        return self.rest_s > 0 and now - self.came_s <= OVERDUE * self.rest_s
+
+    def upto(self, now: float) -> float:
+        """Returns the end of the time over which its rate is measured: when its last lump came, until the next one is
+        overdue."""
+        return self.came_s if self.keeps_time(now) else now
+
+    def fork(self) -> Rhythm:
+        """Returns a copy that goes on from here by itself."""
+        other = copy.copy(self)
+        other._usual = self._usual.fork()
+        return other
+
+
+NO_RHYTHM: Final = Rhythm(-inf, 0, Lateness())
+"""The rhythm of a feed that nobody lags behind. Nobody looks at it."""
+
+
+# -- meter -------------------------------------------------------------------------------------------------------------
+
 
 BURST_WINDOW_S = 10.0
 """A burst is compared with the usual rate: that of one or two of these windows before the consumer fell behind."""
@@ -398,3 +797,79 @@ def _keep(looks: list[tuple[float, float, int]], look: tuple[float, float, int],
         looks.append(look)
     while len(looks) > 2 and look[0] - looks[1][0] >= window_s:
         del looks[0]
+
+
+# -- holding -----------------------------------------------------------------------------------------------------------
+#
+# A holding is what one client has not acknowledged: how much of it, and for how long it usually acknowledges nothing.
+#
+# Theory of operation. A client that stops to acknowledge goes unnoticed where nothing waits: its window is wide, or
+# others of its queue take what comes. But it holds more and more, or all that its window permits. So it is *late* as
+# long as it acknowledges nothing and
+#
+# - its window is full while records wait, or
+# - it holds ``MORE`` times what it usually holds, or more. Who acknowledges by the dozen holds up to eleven for as long
+#   as no more comes, and who does one job after the other holds one, however long it takes: neither is late.
+#
+# What it usually holds, and for how long it then acknowledges nothing, is learnt from looks, a second apart or more.
+# What was sent and acknowledged between two of them is no pause. Until it has acknowledged something, nobody knows, and
+# it is not late. Clients for which nothing waits are glanced at (governance/watching/glances.py).
+
+
+MORE = 1.5
+FEWEST = 2
+"""A client that holds fewer records than this is at its work."""
+FADES = 0.9
+"""The usual number of records fades by so much with each look that finds more acknowledged."""
+
+
+class Holding:
+    """The holding of one client. Times are seconds on the broker's clock."""
+
+    __slots__ = ("_acked", "_clock_s", "_held", "_many_since_s", "_most", "_moved_s", "_pause", "_sent_s", "_usual",
+                 "looked_s")
+
+    def __init__(self, now: float, acked: int) -> None:
+        self.looked_s = -inf
+        self._acked = acked
+        self._moved_s = now
+        """When it was last seen to have acknowledged more."""
+        self._sent_s = inf
+        """When the oldest of what it holds was sent; never: it held nothing at the last look."""
+        self._held = self._most = 0
+        """How many records it holds, and the most since it acknowledged any."""
+        self._usual = 0.0
+        """How many it usually holds."""
+        self._many_since_s = inf
+        """The time since when it holds more than usual; never: it does not."""
+        self._pause = UsualPause(inf, inf, RARE_JOB_S)
+        self._clock_s = 0.0
+        """The sum of all pauses: only these fade what is usual."""
+
+    def look(self, now: float, acked: int, held: int, sent_s: float) -> None:
+        """Takes in how many records it has acknowledged, how many it holds, and when the oldest of them was sent."""
+        self.looked_s = now
+        if acked > self._acked:
+            if self._sent_s < inf:
+                pause_s = now - max(self._moved_s, self._sent_s)
+                self._clock_s += pause_s
+                self._pause.note(pause_s, self._clock_s)
+            self._usual = max(self._most, FADES * self._usual)
+            self._acked, self._moved_s, self._most, self._many_since_s = acked, now, 0, inf
+        self._held, self._sent_s = held, sent_s if held else inf
+        self._most = max(self._most, held)
+        few = held < max(FEWEST, MORE * self._usual)
+        self._many_since_s = inf if few else min(self._many_since_s, now)
+
+    def late_since(self, full_since_s: float) -> float:
+        """Returns since when it is late. ``full_since_s``: the time since when its window is full while records wait.
+        ``inf`` is never."""
+        if not self._acked:
+            return inf
+        return max(self._moved_s, self._sent_s, min(full_since_s, self._many_since_s))
+
+    @property
+    def usual_pause_s(self) -> float:
+        """Returns for how long it usually acknowledges nothing of what it holds; 0: no look has found such a time."""
+        seconds = self._pause.seconds(self._clock_s)
+        return seconds if seconds < inf else 0.0

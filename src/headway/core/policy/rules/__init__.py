@@ -1,31 +1,40 @@
 """Rules: the conditions of a policy, and its actions."""
 
-from headway.core.policy.rules.action import (
+from headway.core.policy.rules.condition import (
+    CONDITIONS,
+    AllOf,
+    Amount,
+    AnyOf,
+    Comparison,
+    Condition,
+    PluggedCondition,
+    Reading,
+    plugged_condition,
+)
+from headway.core.policy.rules.rule import (
     ACTIONS,
+    HTTP_LISTENER,
+    NO_POLICY,
+    SLACK_S,
     Action,
     ActionInfo,
     ActionKind,
     Move,
+    Phase,
     PluggedAction,
+    Policy,
+    Rule,
+    RuleState,
     Which,
     move,
-    plugged_action,
-    tell,
-)
-from headway.core.policy.rules.condition import AllOf, Amount, AnyOf, Comparison, Condition, Reading
-from headway.core.policy.rules.plugged_condition import CONDITIONS, PluggedCondition, plugged_condition
-from headway.core.policy.rules.policy import (
-    HTTP_LISTENER,
-    NO_POLICY,
-    Policy,
     parse_policies,
     parse_policy,
+    plugged_action,
     policy_for,
     policy_for_any,
     policy_named,
+    tell,
 )
-from headway.core.policy.rules.rule import Rule
-from headway.core.policy.rules.rule_state import SLACK_S, Phase, RuleState
 
 __all__ = [
     "Action", "ActionInfo", "ActionKind", "ACTIONS", "AllOf", "Amount", "AnyOf", "Comparison", "Condition",

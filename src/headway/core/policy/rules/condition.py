@@ -30,13 +30,138 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from math import isnan, nan
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeGuard, TypeVar
 
 import msgspec
 
-from headway.core.base import ConfigError, Mistakes, format_count
-from headway.core.policy.meters import METERS, SHARE, Sample
-from headway.core.policy.rules.plugged_condition import CONDITIONS, condition_meter
+from headway.core.base import ConfigError, Mistakes, Names, Reason, format_count, unknown
+from headway.core.policy.meters import METERS, NUMBER, SHARE, Look, MeterInfo, Sample, read_plugged
+
+# -- table -------------------------------------------------------------------------------------------------------------
+#
+# Tables: reads one key of a config table as a plain value, or raises an error that says what the key takes.
+
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+def read(
+    mapping: Mapping[str, object], key: str, parse: Callable[[object], T], default: D, where: str = ""
+) -> T | D:
+    if key not in mapping:
+        return default
+    try:
+        return parse(mapping[key])
+    except ConfigError as error:
+        raise ConfigError(f"{where}{key}: {error}") from None
+
+
+def read_flag(mapping: Mapping[str, object], key: str, default: bool, where: str = "") -> bool:
+    value = mapping.get(key, default)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}{key}: expected true or false, not {value!r}")
+    return value
+
+
+def read_text(mapping: Mapping[str, object], key: str, where: str = "") -> str:
+    value = mapping.get(key, "")
+    if not isinstance(value, str):
+        raise ConfigError(f"{where}{key}: expected text, not {value!r}")
+    return value.strip()
+
+
+def plain_options(options: object) -> TypeGuard[Mapping[str, str | int | float]]:
+    """Tells whether these are the options of a plug-in with their defaults: texts, numbers, true or false."""
+    return isinstance(options, Mapping) and all(isinstance(value, str | int | float) for value in options.values())
+
+
+def like(default: object, value: object, where: str) -> object:
+    """Returns the value if it is of the type of the default. An integer may stand for a float."""
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise ConfigError(f"{where}: expected something like {default!r}, not {value!r}")
+    return value
+
+
+# -- plugged condition -------------------------------------------------------------------------------------------------
+#
+# Plugged-in conditions. Each is compared as a meter of its own, which reads 1 while it holds and 0 while it does not.
+#
+# So all that knows meters knows conditions: they are measured at each look at a consumer whose policy names them, and a
+# condition that fails has no value and does not hold.
+
+
+MADE_MAX = 10_000
+"""Conditions with different options since the start, those of previews included."""
+
+
+class PluggedCondition(Protocol):
+    """The interface of a plugged-in condition."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options with their defaults: texts, numbers, true or false."""
+
+    def holds(self, look: Look, options: Mapping[str, Any], now: float) -> bool:
+        """Tells whether it holds for this consumer. ``now`` is in seconds of a clock that only goes forward."""
+
+
+class ConditionInfo(msgspec.Struct, frozen=True):
+    plugged: PluggedCondition
+    origin: str
+    """The distribution it was plugged in from."""
+
+
+CONDITIONS: Names[ConditionInfo] = Names("condition", {})
+
+
+def plugged_condition(name: str, plugged: PluggedCondition, origin: str) -> ConditionInfo:
+    """Makes a plug-in a condition. Raises ConfigError."""
+    if not plain_options(getattr(plugged, "options", None)) or not callable(getattr(plugged, "holds", None)):
+        raise ConfigError("it is not a condition: a condition has holds(look, options, now) and plain options")
+    return ConditionInfo(plugged, origin)
+
+
+def condition_meter(name: str, value: object, where: str) -> str:
+    """Returns the name of the meter of a condition with the options that are written. Raises ConfigError."""
+    info = CONDITIONS.find(name)
+    defaults = info.plugged.options
+    written = {} if value is True else value
+    if not isinstance(written, Mapping):
+        raise ConfigError(f"{where}: expected true, or a table of its options: {', '.join(defaults) or 'it has none'}")
+    for key in written:
+        if key not in defaults:
+            raise ConfigError(f"{where}: {unknown('option', key, list(defaults))}")
+    options = {key: like(default, written.get(key, default), f"{where}.{key}") for key, default in defaults.items()}
+    meter = f"{name}({', '.join(f'{key} = {option!r}' for key, option in options.items())})"
+    if len(METERS.made) >= MADE_MAX and meter not in METERS.made:
+        raise ConfigError(f"{where}: more than {MADE_MAX} conditions with other options since the start")
+    METERS.made[meter] = MeterInfo(
+        read_plugged(meter), NUMBER, Reason.PLUGIN, meter,
+        lambda value, limit, sample: f"{meter} holds", plugged=_AsMeter(info.plugged, options), origin=info.origin,
+        condition=name,
+    )  # fmt: skip
+    return meter
+
+
+class _AsMeter:
+    unit = "number"
+
+    def __init__(self, plugged: PluggedCondition, options: Mapping[str, Any]) -> None:
+        self._plugged = plugged
+        self._options = options
+
+    def measure(self, look: Look, now: float) -> float:
+        held = self._plugged.holds(look, dict(self._options), now)
+        if not isinstance(held, bool):
+            raise TypeError(f"holds() returned {held!r}, which is neither True nor False")
+        return float(held)
+
+
+# -- condition ---------------------------------------------------------------------------------------------------------
+
 
 Op = Literal[">", ">=", "<", "<="]
 DEPTH_MAX = 8

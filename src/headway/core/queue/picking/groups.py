@@ -17,12 +17,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 from zlib import crc32
 
-from headway.core.consumer import Subscription
-from headway.core.queue.picking.reserved import NOTHING_RESERVED, GroupName, Reserved
-from headway.core.queue.places import BEFORE_ALL, BEHIND_ALL, FoundRecord, Key
+from headway.core.consumer import Subscription, Waiting
+from headway.core.log import Cursor
+from headway.core.queue.places import BEFORE_ALL, BEHIND_ALL, FoundHeap, FoundRecord, Key
+
+# -- reserved ----------------------------------------------------------------------------------------------------------
+#
+# Reserved messages: those of an owner's message groups that wait for it alone (groups.py).
+
+
+RESERVED_EACH = 16
+"""So many messages are reserved for an owner in any case."""
+GroupName = str | int
+"""The name of a group, or the number that it shares with others."""
+
+
+class Reserved:
+    """The messages that are reserved for one owner, and the places where more of them may stand."""
+
+    __slots__ = ("again_from", "by_group", "left_out", "passed", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted = FoundHeap()
+        """Those that it is to get."""
+        self.by_group: dict[str, dict[Key, FoundRecord]] = {}
+        """All of them."""
+        self.again_from = BEHIND_ALL
+        """The place from which on it is to be looked again for messages that were passed over."""
+        self.passed: dict[GroupName, Key] = {}
+        """The groups of which such messages were passed over, with the last place."""
+        self.left_out: dict[GroupName, Key] = {}
+        """The groups of which messages were passed over that it does not want, with the first place."""
+
+    @property
+    def passed_some(self) -> bool:
+        """Tells whether messages that it wants were passed over."""
+        return self.again_from < BEHIND_ALL
+
+    @property
+    def has_few(self) -> bool:
+        """Tells whether there is room for another one in any case."""
+        return len(self.wanted) < RESERVED_EACH
+
+    @property
+    def is_low(self) -> bool:
+        """Tells whether it is time to look again for more, so that the owner is never without any."""
+        first = self.wanted.first()
+        short = first is None or len(self.wanted) <= max(1, RESERVED_EACH // 2) or first.key >= self.again_from
+        return short and self.passed_some
+
+    def has_enough(self, before: int) -> bool:
+        """Tells whether enough was reserved since there were so many."""
+        return len(self.wanted) >= before + RESERVED_EACH
+
+
+NOTHING_RESERVED = Reserved()
+"""Shared by all members for which nothing is reserved. It is never written to."""
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
 
 GROUPS_MAX = 10_000
 BUCKETS = 256
@@ -232,3 +289,58 @@ def _remove(record: FoundRecord, by_group: dict[str, dict[Key, FoundRecord]]) ->
 
 def _bucket(group: str) -> int:
     return crc32(group.encode()) % BUCKETS
+
+
+# -- share -------------------------------------------------------------------------------------------------------------
+#
+# A share is what waits for one member of a queue with message groups.
+
+
+class FreeFinder(Waiting, Protocol):
+    """A picker, as its members know it in a queue with groups: what it found that belongs to nobody."""
+
+    def oldest_of(self, heap: FoundHeap) -> float:
+        """Returns the time when the first of some found records was published; ``inf`` if none of them waits."""
+
+
+class Share:
+    """The records that wait for one member of a queue with groups (``Waiting``): those reserved for it, and those that
+    its picker found and that belong to nobody."""
+
+    __slots__ = ("_finder", "_groups", "_member")
+
+    def __init__(self, member: Subscription, finder: FreeFinder, groups: Groups) -> None:
+        self._member = member
+        self._finder = finder
+        self._groups = groups
+
+    @property
+    def _own(self) -> FoundHeap:
+        return self._groups.of(self._member).wanted
+
+    @property
+    def handed_records(self) -> int:
+        return self._finder.handed_records
+
+    @property
+    def handed_bytes(self) -> int:
+        return self._finder.handed_bytes
+
+    @property
+    def reading(self) -> Cursor:
+        return self._finder.reading
+
+    @property
+    def lag_records(self) -> int:
+        return self._finder.lag_records + len(self._own)
+
+    @property
+    def lag_bytes(self) -> int:
+        return self._finder.lag_bytes + self._own.size
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._own) or self._finder.has_more
+
+    def oldest_time(self) -> float:
+        return min(self._finder.oldest_time(), self._finder.oldest_of(self._own))

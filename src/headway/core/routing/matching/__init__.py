@@ -1,12 +1,25 @@
 """Matching: the logs that a record goes to, by its topic, or by the exchange and the key that it was published with."""
 
-from headway.core.routing.matching.bindings import KINDS, AmqTopic, Binding, Destination, frozen
-from headway.core.routing.matching.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
-from headway.core.routing.matching.parts import (
+from headway.core.routing.matching.bindings import (
+    EXCHANGE_BYTES,
+    KINDS,
+    PREDECLARED,
+    AmqTopic,
+    Binding,
+    Destination,
+    Exchange,
+    Exchanges,
+    frozen,
+)
+from headway.core.routing.matching.router import (
+    COPIES,
     DECODED_A_UNIT,
     RECORDS_A_UNIT,
+    SEARCHED_A_UNIT,
     SLICES_PER_POOL,
     Befores,
+    Route,
+    Router,
     marked_parts,
     merges_of,
     part_of,
@@ -17,7 +30,6 @@ from headway.core.routing.matching.parts import (
     work_of,
     worked_out_parts,
 )
-from headway.core.routing.matching.router import COPIES, SEARCHED_A_UNIT, Route, Router
 
 __all__ = [
     "AmqTopic", "Befores", "Binding", "COPIES", "DECODED_A_UNIT", "Destination", "Exchange", "EXCHANGE_BYTES",

@@ -18,8 +18,7 @@ from headway.core.policy import ActionKind, Policy, Which, parse_policies
 from headway.pipeline.lab.plans.grid import POINTS_MAX, expand
 from headway.pipeline.lab.plans.plugged import plugged_in, without_plugged
 from headway.server.config import default_text, preset_text
-from headway.store.toml import BadConfig, parse_toml, read_text
-from headway.store.toml_text import policy_text
+from headway.store.toml import BadConfig, parse_toml, policy_text, read_text
 
 Kind = Literal["ran", "nothing", "preset", "grid"]
 PRESETS = ("headway", "xap", "amps", "activemq", "a-mq", "qpid")

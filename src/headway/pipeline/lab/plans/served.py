@@ -11,8 +11,7 @@ from typing import Any
 
 from headway.core.base import ConfigError
 from headway.pipeline.lab.plans.candidates import Candidate
-from headway.store.toml import BadConfig, parse_toml
-from headway.store.toml_text import policy_text
+from headway.store.toml import BadConfig, parse_toml, policy_text
 
 _HEADER = re.compile(r"\[\[?\s*([A-Za-z0-9_-]+)[^=]*\]\s*(#.*)?$")
 

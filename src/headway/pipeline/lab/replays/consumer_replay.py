@@ -1,7 +1,7 @@
 """Replays one consumer along its recorded trace; the broker's own meter looks at it on its way.
 
 A replay stands at a position on the curve of what was offered (curves.py). Each step takes it as far as the history
-says it could take; what an action does to it (core/governance/moves/moves.py) is done here to the position:
+says it could take; what an action does to it (core/governance/moves.py) is done here to the position:
 
 ==================== ==============================================================================================
 discard oldest       the position moves on until only so much waits; ``lowest_priority`` likewise: a sample does not

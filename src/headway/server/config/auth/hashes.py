@@ -2,7 +2,7 @@
 
 Rules:
 - A check compares in constant time. Most are slow on purpose: a check must not run on the loop's thread, and only a few
-  may run at once (``server/logins/password_checks.py`` sees to that).
+  may run at once (``server/logins/logins.py`` sees to that).
 - A hash that would cost too much is refused when the config is read, not when a client logs in.
 """
 

@@ -2,13 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headway.server.config.auth.hook import HookTable
-from headway.server.config.auth.jwt import JwtTable
-from headway.server.config.fields import Digest, Filter, Hash, Name, Path_, Share, Table, count, one_of, size
+from headway.server.config.fields import (
+    Digest,
+    Filter,
+    Hash,
+    HookUrl,
+    Name,
+    Path_,
+    Share,
+    Table,
+    Text,
+    count,
+    duration,
+    one_of,
+    size,
+)
+
+# -- hook --------------------------------------------------------------------------------------------------------------
+#
+# ``[auth.hook]``: an HTTP service that is asked who may log in.
+
+
+class HookTable(Table):
+    """``[auth.hook]``"""
+
+    url: HookUrl
+    form: Annotated[Literal["json", "urlencoded"], one_of("json", "urlencoded")] = "json"
+    """The form of requests: JSON, as EMQX sends it, or a form, as RabbitMQ does."""
+    token: Text | None = None
+    """Sent as a bearer token, so that the service knows who asks."""
+    timeout_s: Annotated[float, duration(0.05, 60.0)] = Field(default=2.0, alias="timeout")
+    cache_s: Annotated[float, duration(0.0, 86_400.0)] = Field(default=60.0, alias="cache")
+    """Time for which a login that was allowed is allowed again without asking; 0: every login is asked for."""
+    in_flight_max: Annotated[int, count(1, 256)] = 16
+    """Requests at once."""
+    when_away: Annotated[Literal["deny", "allow"], one_of("deny", "allow")] = "deny"
+    """The verdict on a login that the service gives no answer to."""
+
+
+# -- jwt ---------------------------------------------------------------------------------------------------------------
+#
+# ``[auth.jwt]``: tokens that another service has signed are logins.
+
+
+ALGORITHMS = ("RS256", "ES256", "EdDSA")
+
+
+class JwtTable(Table):
+    """``[auth.jwt]``"""
+
+    keys_file: Path_ | None = None
+    """A JWKS file: the public keys of who signs tokens."""
+    keys_url: HookUrl | None = None
+    """Or the address where it is."""
+    algorithms: list[Annotated[str, one_of(*ALGORITHMS)]] = Field(default_factory=lambda: list(ALGORITHMS))
+    issuer: Text | None = None
+    """The ``iss`` that a token must have; None: any."""
+    audience: Text | None = None
+    """The ``aud`` that a token must be for; None: any."""
+    user: Text = "sub"
+    """The claim that is the user's name."""
+    groups: Text | None = None
+    """The claim that lists the user's groups; None: tokens name none."""
+    leeway_s: Annotated[float, duration(0.0, 600.0)] = Field(default=0.0, alias="leeway")
+    """Time by which clocks may differ."""
+    refresh_s: Annotated[float, duration(10.0, 86_400.0)] = Field(default=3600.0, alias="refresh")
+    """Time after which ``keys_url`` is asked again."""
+    timeout_s: Annotated[float, duration(0.05, 60.0)] = Field(default=5.0, alias="timeout")
+    disconnect: bool = True
+    """Whether a connection ends when its token expires."""
+
+
+def bad_jwt(table: JwtTable) -> Iterator[str]:
+    """Yields what is wrong with the table."""
+    if (table.keys_file is None) == (table.keys_url is None):
+        yield "auth.jwt: say where the public keys are, either in keys_file or in keys_url"
+    if not table.algorithms:
+        yield "auth.jwt.algorithms: is empty, so no token would do"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 class AdminTable(Table):

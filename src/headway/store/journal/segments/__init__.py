@@ -10,28 +10,29 @@ from headway.store.journal.segments.batch import (
     StoredEntry,
     summary_of,
 )
-from headway.store.journal.segments.index import Behind, IndexEntry, SegmentIndex, SegmentStats
-from headway.store.journal.segments.losses import (
+from headway.store.journal.segments.segment import (
     FREED,
     LOSSES,
-    Numbers,
-    is_accepted,
-    joined,
-    read_losses,
-    write_losses,
-)
-from headway.store.journal.segments.segment import (
     READ_BYTES,
     SEGMENT_HEADER_BYTES,
     BadHeader,
+    Behind,
     Corrupt,
+    IndexEntry,
+    Numbers,
     Scan,
     SegmentBatch,
     SegmentHeader,
+    SegmentIndex,
     SegmentReader,
+    SegmentStats,
     file_name,
+    is_accepted,
+    joined,
     ordinal_of,
     pack_header,
+    read_losses,
+    write_losses,
 )
 
 __all__ = [

@@ -1,1 +1,0 @@
-"""For the shell around the command line: completion, and the man page."""

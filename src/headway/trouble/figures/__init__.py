@@ -1,1 +1,0 @@
-"""Figures of a run: stamps on its records, delays, tallies, and its own lateness."""

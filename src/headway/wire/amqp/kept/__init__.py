@@ -1,1 +1,0 @@
-"""The form in which queues keep messages of other protocols."""

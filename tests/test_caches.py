@@ -66,6 +66,7 @@ ENDS: dict[str, int | str] = {
     "server/config/reading.py _default_tables": FIXED,
     "server/config/reading.py default_text": FIXED,
     "server/console/pages.py pages": FIXED,
+    "server/websocket/frames.py unmasking": FIXED,
     "store/rows.py arrow_schema": FIXED,
     "wire/codecs.py codecs": FIXED,
     "wire/codecs.py queue_form": FIXED,

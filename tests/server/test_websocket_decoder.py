@@ -9,7 +9,7 @@ import pytest
 from bench.wires.websocket import BINARY, CLOSE, PING, PONG, TEXT, frame
 
 from headway.server.websocket.decoder import FrameDecoder, Over
-from headway.server.websocket.frames import unmask, unmask_slowly
+from headway.server.websocket.frames import unmask_slowly, unmasking
 
 CONTINUATION = 0
 
@@ -165,6 +165,6 @@ def test_a_frame_without_end_is_passed_on_as_it_comes() -> None:
 def test_both_ways_to_unmask_agree(size: int, mask: bytes) -> None:
     data = os.urandom(size)
     fast, slow = bytearray(data), bytearray(data)
-    unmask(mask, fast)
+    unmasking()(mask, fast)
     unmask_slowly(mask, slow)
     assert fast == slow == bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))

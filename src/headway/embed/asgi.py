@@ -524,6 +524,7 @@ class Application:
             await send({"type": "http.response.start", "status": no.status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
             return
+        assert running.admin is not None  # an embedded broker has one
         await pass_on(running.admin.connection(), came, receive, send)
 
     async def _websocket(self, scope: Message, receive: Receive, send: Send) -> None:

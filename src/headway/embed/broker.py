@@ -142,7 +142,7 @@ class Broker:
     def urls(self) -> dict[str, str]:
         """The addresses of its listeners by name, and of its admin API as ``admin``, if the config has them."""
         running = self.running
-        return running.urls | ({"admin": running.admin.url} if running.admin.url else {})
+        return running.urls | ({"admin": running.admin_url} if running.admin_url else {})
 
     # -- publish ------------------------------------------------------------------------------------------------------
 

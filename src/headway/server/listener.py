@@ -28,7 +28,6 @@ from headway.server.websocket import CompressedStream, Rules, SharedDeflate, Web
 log = logging.getLogger("headway")
 
 BACKLOG = 4096
-PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {name: peer_of(name) for name in PROTOCOLS}
 
 
 class Listener:
@@ -44,6 +43,9 @@ class Listener:
         self.table = table
         self._scheme = table.url.kind
         self._tables = {name: table.speaking(name) for name in self._scheme.protocols}
+        self._peers: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {
+            name: peer_of(name) for name in self._scheme.protocols
+        }
         codecs = {name: PROTOCOLS[name] for name in self._scheme.protocols}
         self._choice = Choice(codecs, self._scheme.owner, self._speaking)
         origins = None if table.origins is None else tuple(table.origins)
@@ -130,7 +132,7 @@ class Listener:
         return self._speaking(self._scheme.protocols[0], connection)
 
     def _speaking(self, protocol: str, connection: Connection) -> Peer:
-        return PEERS[protocol](self.engine, connection, self._tables[protocol])
+        return self._peers[protocol](self.engine, connection, self._tables[protocol])
 
     def _stream(self, sock: socket.socket, pool: Pool) -> ByteStream:
         stream: ByteStream = PlainStream(sock)

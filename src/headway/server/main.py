@@ -109,7 +109,7 @@ async def _drain(seconds: float, stopped: asyncio.Event) -> None:
 
 
 def _announce(running: Running, ready_file: Path | None) -> None:
-    admin = running.admin.url
+    admin = running.admin_url
     if ready_file is not None:
         with atomic_write(ready_file) as partial:
             partial.write_text(json.dumps({"listeners": running.urls, "admin": admin, "pid": os.getpid()}))

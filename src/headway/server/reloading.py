@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headway.core.base import ConfigError
-from headway.server.admin import Admin
 from headway.server.config import (
     ADMIN_TLS,
     Settings,
@@ -28,6 +28,9 @@ from headway.server.listener import Listener
 from headway.server.logins import Logins, PreparedLogins
 from headway.server.service import Service
 
+if TYPE_CHECKING:
+    from headway.server.admin import Admin
+
 log = logging.getLogger("headway")
 
 LATER = ("server", "listeners", "flap", "retained", "telemetry", "traces", "journal", "history")
@@ -35,7 +38,7 @@ LATER = ("server", "listeners", "flap", "retained", "telemetry", "traces", "jour
 
 
 class Reloading:
-    def __init__(self, engine: Engine, listeners: list[Listener], admin: Admin, service: Service) -> None:
+    def __init__(self, engine: Engine, listeners: list[Listener], admin: Admin | None, service: Service) -> None:
         self._engine = engine
         self._listeners = listeners
         self._admin = admin
@@ -82,7 +85,8 @@ class Reloading:
         )  # fmt: skip
         for listener in self._listeners:
             listener.renew(certificates.get(tls_of(listener.name)))
-        self._admin.renew(certificates.get(ADMIN_TLS))
+        if self._admin is not None:
+            self._admin.renew(certificates.get(ADMIN_TLS))
         for doubt in doubts:
             log.warning("%s", doubt)
         engine.permissions.reload(engine.settings, now)

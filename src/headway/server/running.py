@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headway.core.base import ConfigError
-from headway.server.admin import Admin
 from headway.server.config import ADMIN_TLS, Settings, TlsContext, doubtful_certificates, load_all_tls, tls_of
 from headway.server.engine import Engine
 from headway.server.listener import Listener
 from headway.server.systemd import ADMIN, PassedSockets
+
+if TYPE_CHECKING:
+    from headway.server.admin import Admin
 
 log = logging.getLogger("headway")
 
@@ -37,12 +40,17 @@ class Running:
         self._passed = passed or PassedSockets()
         self.engine = _engine(settings, loop, repair)
         self.listeners: list[Listener] = []
-        self.admin = Admin(self.engine)
+        self.admin: Admin | None = None
+        """The admin API; None: the config has none, and what it takes is not loaded."""
 
     @property
     def urls(self) -> dict[str, str]:
         """The addresses of all listeners, by name, with the ports that were free where the config asks for any."""
         return {listener.name: listener.url for listener in self.listeners}
+
+    @property
+    def admin_url(self) -> str:
+        return "" if self.admin is None else self.admin.url
 
     async def start(self, before_work: Callable[[], None] = lambda: None) -> None:
         """Opens all ports, and begins. ``before_work`` is called when they listen. Raises ConfigError; nothing is left
@@ -64,8 +72,12 @@ class Running:
     async def _start_admin(self) -> None:
         settings = self.engine.settings
         address = settings.server.admin
-        if address is not None or settings.embedded:
-            await self.admin.start()
+        if address is None and not settings.embedded:
+            return
+        from headway.server.admin import Admin  # with aiohttp, a quarter of what a broker loads
+
+        self.admin = Admin(self.engine)
+        await self.admin.start()
         if address is not None:
             try:
                 sock = self._passed.take(ADMIN, address)
@@ -79,7 +91,8 @@ class Running:
         for listener in self.listeners:
             listener.close()
         try:
-            await self.admin.stop()  # its requests need the engine, so it stops first
+            if self.admin is not None:
+                await self.admin.stop()  # its requests need the engine, so it stops first
         finally:
             self.engine.stop()
         lingering, traces = self.engine.lingering.end(self.engine.settings.server.stop_timeout_s), self.engine.traces

@@ -28,7 +28,7 @@ from headway.server.websocket.frames import (
     PROTOCOL_ERROR,
     TEXT,
     UNSUPPORTED,
-    unmask,
+    unmasking,
 )
 
 FRAMES_MAX = 1000
@@ -54,7 +54,8 @@ class Over(NamedTuple):
 
 class FrameDecoder:
     __slots__ = (
-        "_fragmented", "_inflated", "_inflater", "_left", "_mask", "_rest", "_room", "_texts", "more", "over", "ping",
+        "_fragmented", "_inflated", "_inflater", "_left", "_mask", "_rest", "_room", "_texts", "_unmask", "more",
+        "over", "ping",
     )  # fmt: skip
 
     def __init__(self, inflater: Inflater | None = None, *, texts: bool = False) -> None:
@@ -69,6 +70,7 @@ class FrameDecoder:
         self._left = 0
         """Payload bytes of the current frame that are still to come, and the mask for them."""
         self._mask = _UNMASKED
+        self._unmask = unmasking()
         self._room = INFLATED_BYTES_MAX
         self._fragmented = False
         """Whether more frames of the current message are to come."""
@@ -97,7 +99,7 @@ class FrameDecoder:
                 at += len(piece)
                 self._left -= len(piece)
                 if self._mask != _UNMASKED:
-                    unmask(self._mask, piece)
+                    self._unmask(self._mask, piece)
                     turn = len(piece) & 3
                     if turn and self._left:
                         self._mask = self._mask[turn:] + self._mask[:turn]
@@ -168,7 +170,7 @@ class FrameDecoder:
             if begin - at + size > left:
                 return 0
             payload = bytearray(data[begin : begin + size])
-            unmask(mask, payload)
+            self._unmask(mask, payload)
             self._control(opcode, bytes(payload))
             return begin - at + size
         if opcode == TEXT and not self._texts:

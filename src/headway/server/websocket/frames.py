@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from headway.core.base import Reason
@@ -77,16 +78,15 @@ def unmask_slowly(mask: bytes, data: bytearray) -> None:
             data[at::4] = data[at::4].translate(TABLES[mask[at]])
 
 
-def _fast() -> Callable[[bytes, bytearray], None]:
-    try:  # aiohttp has a compiled one, of which it makes no promises
+@cache
+def unmasking() -> Callable[[bytes, bytearray], None]:
+    """Returns what unmasks bytes in place, with a mask of four bytes. It is looked for when the first client comes:
+    aiohttp takes a while to be loaded."""
+    try:  # it has a compiled one, of which it makes no promises
         from aiohttp._websocket.helpers import websocket_mask
     except ImportError:
         return unmask_slowly
     return websocket_mask
-
-
-unmask: Callable[[bytes, bytearray], None] = _fast()
-"""Unmasks bytes in place, with a mask of four bytes."""
 
 
 # -- framing -----------------------------------------------------------------------------------------------------------

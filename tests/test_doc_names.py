@@ -1,4 +1,4 @@
-"""The glossary and ARCHITECTURE.md name files, folders, classes and functions that exist."""
+"""The glossary, ARCHITECTURE.md and the sources name files, folders, classes and functions that exist."""
 
 from __future__ import annotations
 
@@ -54,6 +54,15 @@ def undefined(wanted: set[str]) -> set[str]:
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 missing.discard(node.attr)
     return missing
+
+
+def test_every_file_that_a_docstring_or_a_comment_names_exists() -> None:
+    gone = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"(?<![\w/.])((?:\w+/)*\w+\.py)\b", path.read_text()) if not is_there(name)
+    }
+    assert not gone
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -79,7 +79,7 @@ def test_a_client_that_comes_back_through_another_listener_gets_its_policy() -> 
 
 
 def test_clients_that_come_back_by_turns_are_gone_through_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.core.governance.governor.POLICY_WORK", 400)
+    monkeypatch.setattr("headway.core.governance.turn.POLICY_WORK", 400)
     stage = Stage(TWO)
     for number in range(20):
         listener = ("desk", "web")[number % 2]

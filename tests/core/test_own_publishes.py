@@ -10,7 +10,7 @@ from headway.core.base import DeferredWork, Reason
 from headway.core.clients import publishers as intake
 from headway.core.consumer import QueueTerms
 from headway.core.consumer.request import Will
-from headway.core.governance import governor as turn
+from headway.core.governance import turn
 from headway.core.message import Properties, Record
 from headway.core.queue.drops import letter_work
 from headway.core.routing import registry

@@ -15,7 +15,7 @@ from tests.core.test_idle import steps
 from headway.core.base.deferred import DEFERRED_WORK_MAX, DELIVERY_WORK
 from headway.core.base.errors import Reason
 from headway.core.consumer.session import Session
-from headway.core.governance.governor import HAND_OUT_WORK, POLICY_WORK, Turn
+from headway.core.governance.turn import HAND_OUT_WORK, POLICY_WORK, Turn
 from headway.core.queue import members
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue

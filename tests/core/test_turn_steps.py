@@ -10,7 +10,7 @@ import pytest
 from tests.core.stage import Client, Stage
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.clients.subscriptions import _put_on
+from headway.core.clients.queues import _put_on
 from headway.core.consumer import NO_LIMIT, Channel, SubscribeRequest, SubscriptionOptions
 from headway.core.delivery import fanout, rendering
 from headway.core.delivery import rendering as backfilling

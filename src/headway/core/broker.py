@@ -251,7 +251,7 @@ class Broker:
         self._turn.flush(now)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
-        """Ends a turn, runs timers, the governor's sweep and relief; see governor.py."""
+        """Ends a turn, runs timers, the governor's sweep and relief; see turn.py."""
         self._turn.tick(now, late_s)
 
     @property

@@ -66,7 +66,7 @@ class Operating:
         return self._record(subscription, PATIENCE, text, peek(self._registry, subscription, now, {}), now)
 
     def _state_for(self, subscription: Subscription) -> State | None:
-        """Returns the state that the consumer reads (clients/starts.py), or else the declared one of its topics."""
+        """Returns the state that the consumer reads, or else the declared one of its topics."""
         if subscription.conflation.state is not None:
             return subscription.conflation.state
         key = subscription.request.options.key

@@ -411,7 +411,7 @@ def way_of(subscription: Subscription) -> Way:
 
 
 class AllReceipts(Protocol):
-    """The receipts of all lanes, as those of one lane know them (receipts.py)."""
+    """The receipts of all lanes, as those of one lane know them."""
 
     def on(self, lane: Lane) -> LaneReceipts: ...
     def park(self, receipt: Receipt, reader: Subscription, sent: Sent) -> None: ...

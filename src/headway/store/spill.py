@@ -2,7 +2,7 @@
 
 A file is unlinked as soon as it is open, so that nothing is left behind however the process ends. Each lane appends to
 a file of its own, and begins a new one every ``FILE_BYTES``. A file is closed, which frees its space, when its last
-chunk is released. Lanes without a file that write less than ``SMALL_BYTES`` share one (spill.py). A worker thread
+chunk is released. Lanes without a file that write less than ``SMALL_BYTES`` share one. A worker thread
 writes; any thread reads and calls ``sendfile``.
 """
 

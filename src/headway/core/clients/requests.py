@@ -80,7 +80,7 @@ def acceptance_of(session: Session, request: SubscribeRequest, filter: str) -> A
 
 # -- focusing ----------------------------------------------------------------------------------------------------------
 #
-# Finds the state by which a subscriber is told what it loses sight of (log/focus.py).
+# Finds the state by which a subscriber is told what it loses sight of (log/states.py).
 
 
 def focus_of(

@@ -24,9 +24,9 @@ class Window:
 
     __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
     grants = False
-    """Whether its client says how many deliveries follow, and not how many may be unsettled (credit.py)."""
+    """Whether its client says how many deliveries follow, and not how many may be unsettled."""
     counts = False
-    """Whether its client says how many records it has done with, and not which (credit.py)."""
+    """Whether its client says how many records it has done with, and not which."""
 
     record_bytes_max = NO_LIMIT
     """The largest record that the consumer takes, in the form in which it is sent."""

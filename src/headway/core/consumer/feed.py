@@ -113,7 +113,7 @@ class FeedKey(NamedTuple):
     group: str | None
     """The name of the queue or group that has the lane for itself; None if the lane may be shared."""
     focus: str | None = None
-    """The key of the topic, if the lane also tells what leaves it (log/focus.py)."""
+    """The key of the topic, if the lane also tells what leaves it (log/states.py)."""
     select: str | None = None
     """The fields of records that the lane has; None: it has whole records (core/forms.py)."""
     delta: str | None = None

@@ -347,7 +347,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     query: bool = False
     """Deliver the state, with marks, and then end the subscription."""
     out_of_focus: bool = False
-    """Tell of keys whose latest record no longer matches the selector (log/focus.py)."""
+    """Tell of keys whose latest record no longer matches the selector (log/states.py)."""
     delta: bool = False
     """Deliver only what has changed in a record, where the record before is known (core/forms.py)."""
     policy: str | None = None

@@ -172,7 +172,7 @@ def waits_for_client(member: Subscription) -> bool:
     """Tells whether a member without room has none before its client reads, settles, or lets records flow again."""
     if member.session.outlet.blocked or member.request.polling or member.life is PAUSED or member.window.timeouts:
         return True
-    # Who settles something is told by the windows of which it is noted that they are exhausted (queue.py).
+    # Who settles something is told by the windows of which it is noted that they are exhausted (acks.py).
     return member.counts_credit and member.credit_left <= 0 and member.credit_exhausted_since_s < inf
 
 

@@ -5,7 +5,7 @@ snapshot is, and at its end how many records it had and how many keys were evict
 the marks, each record says its key.
 
 A snapshot leaves out a key that is updated before it is read, because the record follows as a live one. A query has no
-live records, so it reads the state as it was (log/state_reading.py). Where that takes too much memory, because its
+live records, so it reads the state as it was (log/states.py). Where that takes too much memory, because its
 client reads too slowly, it is broken off, and the mark at its end says so.
  A mark's topic is the filter with ``-`` for each wildcard, so it matches the
 filter. It is sent at most once (QoS 0) and has no offset of its own.

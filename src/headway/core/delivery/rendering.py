@@ -259,7 +259,7 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses,
 # Rendering writes records that cannot go from the lane to the outlet as they are.
 #
 # There are three kinds. A frame may have bytes for this consumer only (a delivery id, a gap, a remaining lifetime). A
-# record may have to be left out (rendering.py). A record may come from no lane (rendering.py, rendering.py). Each
+# record may have to be left out. A record may come from no lane. Each
 # call renders one bounded batch into ``outlet.out`` and moves the cursor. The outlet must be empty before the next
 # call, so a consumer never has more than one batch of its own.
 #

@@ -1,8 +1,9 @@
 """Governance: policies become moves of cursors."""
 
-from headway.core.governance.governor import LATE_S, SWEEP_S, Governor, NewPolicies, Turn
+from headway.core.governance.governor import LATE_S, SWEEP_S, Governor, NewPolicies
 from headway.core.governance.memory import Givers, Ranked, beyond_share, spills, to_give_up, to_spill
 from headway.core.governance.moves import discard
+from headway.core.governance.turn import Turn
 from headway.core.governance.watching import conflated_by, peek, stall_s, state_of, with_peer
 
 __all__ = [

@@ -229,6 +229,8 @@ def _own_part(subscription: Subscription) -> float:
 def _connection_bytes(subscription: Subscription, unacknowledged_bytes: int) -> int | None:
     """Returns how many bytes have reached its client in all; None if its own window holds the consumer up, too."""
     return None if subscription.prefetch else subscription.session.outlet.taken_bytes - unacknowledged_bytes
+
+
 def minds_silence(registry: Registry, subscription: Subscription) -> bool:
     """Tells whether a policy that judges the consumer, or a trial, compares ``unacknowledged_time``."""
     return subscription.case.policy.minds_silence or registry.trials_mind_silence

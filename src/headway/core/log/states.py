@@ -227,7 +227,7 @@ def everything(record: Record) -> bool:
 
 
 class Told(Protocol):
-    """Says what readers are told of records that are not accepted (states.py)."""
+    """Says what readers are told of records that are not accepted."""
 
     def left(self, record: Record) -> Record | None: ...
 
@@ -525,7 +525,7 @@ class StatePass:
 # appends a fresh one, so the list is always ordered by sequence. A reader of all changes since sequence *p* searches
 # for its first entry backwards from the newest end, a bounded number of steps at a time, and then reads oldest first.
 #
-# A :class:`StatePass` reads the entries between two sequences without a copy (states.py). An entry that is updated
+# A :class:`StatePass` reads the entries between two sequences without a copy. An entry that is updated
 # before the pass reaches it is skipped: the newer record has a sequence behind the pass's end, and reaches the consumer
 # by its lane or by the next pass. An entry knows the place of the passes that are at it, and moves it on when it is
 # unlinked. So a snapshot of any size costs one reference per reader, and no record is lost or doubled between the
@@ -561,12 +561,12 @@ class StateTerms(NamedTuple):
     orders: tuple[str, ...] = ()
     """The orders that are kept whether somebody asks for them or not."""
     conflate_s: float = inf
-    """How often subscribers who ask for nothing else get the latest record per key (clients/starts.py); 0: whenever
-    their sockets have room; inf: never, they get every record."""
+    """How often subscribers who ask for nothing else get the latest record per key; 0: whenever their sockets have
+    room; inf: never, they get every record."""
 
 
 class WholeReader(Protocol):
-    """A reader of the whole state (states.py)."""
+    """A reader of the whole state."""
 
     ends: bool
     """Set if it is over when it has read all; else it goes on."""
@@ -611,7 +611,7 @@ class State:
         self.seeking: dict[StatePass, None] = {}
         """The passes that still search for their first entry."""
         self.readings: dict[WholeReader, None] = {}
-        """The readings of all of it that go on (states.py)."""
+        """The readings of all of it that go on."""
         self.deletes_max = DELETES_MAX
         """The number of deletes that are kept for consumers that are behind."""
         self.readers = 0

@@ -494,7 +494,7 @@ def _value(run: Run, name: str) -> str | None:
 # Deletes: records that take their key out of the state of their topic.
 #
 # A record is a delete if it says so with the user property ``delete``, or if it has no payload and a key (keys.py). Its
-# subscribers are told with marks, which are written before the record goes into the journal and the lanes (parts.py).
+# subscribers are told with marks, which are written before the record goes into the journal and the lanes.
 
 
 TOLD = "headway-"

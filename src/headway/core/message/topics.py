@@ -10,7 +10,7 @@ for its parent and all levels below. Rules:
 - Only ``validate_*`` and ``parse_shared_filter`` check their input. All other functions expect valid topics and
   filters.
 
-:class:`FilterTrie` has filters and finds those that match a topic (lanes, policies). The tree in topics.py has
+:class:`FilterTrie` has filters and finds those that match a topic (lanes, policies). ``TopicTree`` has
 topics and finds those that match a filter (retained messages).
 """
 
@@ -246,7 +246,7 @@ def table_name(filter: str) -> str:
 
 # -- topic tree --------------------------------------------------------------------------------------------------------
 #
-# A tree of topics, each with a value, searched with filters. (The trie of filters is in topics.py.)
+# A tree of topics, each with a value, searched with filters. (The trie of filters is above.)
 
 
 V = TypeVar("V")

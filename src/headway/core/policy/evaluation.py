@@ -435,7 +435,7 @@ class Case:
         self.blocked_publishers_s = 0.0
         """The seconds for which publishers were not read because of this consumer."""
         self.trials: tuple[Trial, ...] = ()
-        """The trials that judge it beside its policy (evaluation.py)."""
+        """The trials that judge it beside its policy."""
         self.tried: tuple[Policy, ...] | None = ()
         """The trials of the broker from which they were chosen; None: they are to be chosen anew."""
         self.patient_until_s = -inf

@@ -1,6 +1,6 @@
 """A kept order: the records of a state that match, in an order, so that a page of them needs no look at the others.
 
-Theory of operation. The order follows the state as a reader does, by a pass (log/state.py): a publisher's update costs
+Theory of operation. The order follows the state as a reader does, by a pass (log/states.py): a publisher's update costs
 nothing, and whoever wants a page has the changes since the last one put in first. A key that changed ten times in
 between is put in once. Nobody takes the older record out: its entry is empty since it left the state, whether it was
 updated, deleted or evicted. Empty entries are left out of pages, and while changes come, those of one block after the

@@ -280,7 +280,7 @@ class Past:
 
 # -- present -----------------------------------------------------------------------------------------------------------
 #
-# A state as it is now. A query asks it for the same as a past one (state_query.py).
+# A state as it is now. A query asks it for the same as a past one.
 
 
 class NoState(Exception):
@@ -355,7 +355,7 @@ class StateRequest(msgspec.Struct, frozen=True):
     """The columns of the answer; None: it has whole records."""
     group_by: str | None = None
     at: str | None = None
-    """An offset or a time: the state as it was then (state_query.py); None: as it is now."""
+    """An offset or a time: the state as it was then; None: as it is now."""
 
 
 class _NoReading:

@@ -172,7 +172,7 @@ class LaneReads:
 #
 # The backlog of a queue: the records that it still has to hand out. It reads them from lanes, like any consumer.
 #
-# Its lane reads (backlog.py) are a list of cursors, which are read one after the other.
+# Its lane reads are a list of cursors, which are read one after the other.
 #
 # A *requeued* record (places.py) is out of its lane's order: a member gave it back, or the queue hands out by
 # priority. A *standing* record (places.py) was passed, because a member with a selector looked for others. Both hold

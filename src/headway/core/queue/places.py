@@ -501,7 +501,7 @@ class FoundHeap:
 # -- standing ----------------------------------------------------------------------------------------------------------
 #
 # Standing records of a queue: its cursors have passed them, because no member that looked at them wanted them. They
-# wait at their places (places.py), and come before all that the cursors still have to read.
+# wait at their places, and come before all that the cursors still have to read.
 
 
 class StandingRecord(NamedTuple):

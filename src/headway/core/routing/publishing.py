@@ -748,7 +748,7 @@ def _asked_for(pool: Pool, size: int, now: float) -> bool:
 
 
 def advisory_topic(kind: str, client: str) -> str:
-    """Returns the topic of advisories about a client (advisory.py). Its name is one level, percent-escaped."""
+    """Returns the topic of advisories about a client. Its name is one level, percent-escaped."""
     return f"{PREFIX}{kind}/{client.translate(_ESCAPES)}"
 
 

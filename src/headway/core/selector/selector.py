@@ -709,7 +709,7 @@ class _Parser:
 
 
 TYPED = "typed: "
-"""The prefix of typed selectors (selector.py). It is no part of what the client wrote."""
+"""The prefix of typed selectors. It is no part of what the client wrote."""
 _UNTYPED = "convert_string_expressions:"
 """ActiveMQ's word by which its clients ask for texts that count as numbers."""
 

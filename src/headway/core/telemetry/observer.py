@@ -8,7 +8,7 @@ Rules:
   the next tick.
 - *A consumer that ends* gets a last row with the records that it did not get and the reason for its end.
 - The cost of a tick does not grow with the number of consumers. Rows are read from counters that exist anyway
-  (stats.py, sampling.py).
+  (stats.py, core/governance/watching.py).
 
 Counters are as of the row's time. The broker's totals are exact while there are at most ``ROWS_PER_TICK`` consumers;
 beyond that, each consumer counts as of its last row.

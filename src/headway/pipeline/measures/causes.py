@@ -1,4 +1,4 @@
-"""Causes, from samples alone: the broker's questions (causes.py) for stretches in which no verdict was given.
+"""Causes, from samples alone: the broker's questions for stretches in which no verdict was given.
 
 The broker also asks the peer's TCP; the lake does not have that. So where a socket takes nothing, it may be the network
 or an application that does not read: ``NOT_TOLD``.

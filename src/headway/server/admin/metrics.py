@@ -4,7 +4,7 @@
 Series per consumer and per queue are on pages of their own, for those with the most lag (``listings.EACH_MAX``).
 
 Names follow the conventions of Prometheus: base units (seconds, bytes), and ``_total`` on counters. A renamed metric
-keeps its old name for one release, and the help text of the old name gives the new one (metrics.py).
+keeps its old name for one release, and the help text of the old name gives the new one.
 """
 
 from __future__ import annotations

@@ -528,7 +528,7 @@ class Settings:
     text: str
     """The TOML text."""
     embedded: bool = False
-    """Whether the broker is part of a program (settings.py)."""
+    """Whether the broker is part of a program."""
 
     @property
     def keyed(self) -> list[TopicTable]:

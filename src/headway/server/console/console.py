@@ -1,8 +1,8 @@
 """The console: the broker looked at by people, live, in a browser, at the admin address.
 
-Its parts: a walk looks at consumers (walk.py), of which a frame is made for all consoles (frame.py, feed.py), and of
+Its parts: a walk looks at consumers, of which a frame is made for all consoles (frame.py, feed.py), and of
 which the last hour is kept (hour.py). The page and its modules are files (pages.py). What operators do to consumers is
-in actions.py. All of it is for who may read at the admin API; moves are for who may change.
+in consumers.py. All of it is for who may read at the admin API; moves are for who may change.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Theory of operation. A frame is made and encoded once a period, and all consoles are given the same bytes. A console is
 a consumer, too, and a conflated one: as long as its transport has not taken all of its last frame it gets no other, and
 then the newest. So a console that does not read costs the memory of one frame, which counts in the global pool, is
-counted itself (``skipped``), and is cut when it has taken nothing for ``STUCK_S``, with a verdict as on any consumer
-(feed.py). Without consoles no frames are made, and the broker is looked at less often, for the last hour.
+counted itself (``skipped``), and is cut when it has taken nothing for ``STUCK_S``, with a verdict as on any consumer.
+Without consoles no frames are made, and the broker is looked at less often, for the last hour.
 """
 
 from __future__ import annotations

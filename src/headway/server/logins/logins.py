@@ -4,7 +4,7 @@ Rules:
 - A login that was right before is recognised at once (``known``), and does not wait for anything.
 - A refusal takes at least ``REFUSED_S``, whether the user exists or not. A user that does not exist costs no check, so
   made-up names cost no time. (How long a refusal takes tells which users exist only while checks are queued up.)
-- Addresses whose logins fail wait for turns (``logins.py``), but for callers who were let in from there before. Who
+- Addresses whose logins fail wait for turns, but for callers who were let in from there before. Who
   needs no turn is asked again right before the check, so a thousand guesses at once are no better than one at a time.
 """
 

@@ -4,7 +4,7 @@ it knows it, too. The password itself is never sent, and nothing here is slow.
 Rules:
 - Channel binding is not offered: a client that asks for it is refused, one that only could is not.
 - A name that is no user, or whose password is not kept for SCRAM, gets an answer like others
-  (config/auth/decoys.py), and fails in the end.
+  (config/auth/users.py), and fails in the end.
 """
 
 from __future__ import annotations

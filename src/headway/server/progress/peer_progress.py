@@ -41,7 +41,7 @@ from headway.server.progress.tcp_info import TcpInfo
 
 # -- piece budget ------------------------------------------------------------------------------------------------------
 #
-# Small pieces cost a system call each, so all connections together have a budget of them (peer_progress.py).
+# Small pieces cost a system call each, so all connections together have a budget of them.
 
 
 SMALL_BYTES = 1024
@@ -82,7 +82,7 @@ class PieceBudget:
 
 # -- small pieces ------------------------------------------------------------------------------------------------------
 #
-# The small pieces in which a remote peer is sent bytes while nobody knows how it reads (peer_progress.py).
+# The small pieces in which a remote peer is sent bytes while nobody knows how it reads.
 
 
 FINE_BYTES = 384 * 1024

@@ -2,7 +2,7 @@
 
 Theory of operation. A query goes on in steps of bounded work (core/query/state_query.py), and the loop goes on between
 two of them, so a query of a million keys holds up nobody. Orders that somebody asked for a moment ago are kept up to
-date, likewise. What is found is sent as soon as there is a chunk of it (state.py), and the next is looked for
+date, likewise. What is found is sent as soon as there is a chunk of it, and the next is looked for
 when the client has taken that. An answer that cannot be finished is broken off, so it never looks like a whole one.
 
 While its client takes it, an answer is nothing that the core knows of. If the client stands still, it becomes a session

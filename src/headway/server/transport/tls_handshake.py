@@ -38,7 +38,7 @@ THREADS_MAX = 4
 
 
 class Handshake(Protocol):
-    """One handshake (tls_handshake.py)."""
+    """One handshake."""
 
     def give_up(self, reason: Reason, text: str) -> None: ...
 

@@ -246,7 +246,7 @@ def _front(raw: bytes, payload_bytes: int, decode: Callable[[bytes], Record], re
 #     header | message annotations, properties, application properties | body
 #
 # They are the same bytes for all consumers. The first annotation, ``x-opt-headway-topic``, is the topic; what else the
-# broker says of a record (its offset, a gap) stands beside it. An envelope puts them into transfers (envelope.py). No
+# broker says of a record (its offset, a gap) stands beside it. An envelope puts them into transfers. No
 # run arrives in this form, so ``form`` is None.
 
 

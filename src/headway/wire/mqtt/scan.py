@@ -6,8 +6,8 @@ packet ids, so topic and properties are read once per run. The scan raises no er
 does not fit, and the decoder parses that one again.
 
 Speed. Neighbours of one size also have equal fixed headers, so one comparison of header and lead checks type, flags,
-length and topic at once, and many frames are compared without a step of the interpreter per frame (columns.py). Their
-positions are a range. The length is decoded only where the size changes.
+length and topic at once, and many frames are compared without a step of the interpreter per frame (wire/dialect.py).
+Their positions are a range. The length is decoded only where the size changes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Rules that keep the figures fair:
    in flight (``user_full``).
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
-   (``Sample.overdue_credit_time``, meter.py).
+   (``Sample.overdue_credit_time``).
 10. *A feed that comes in lumps rests in between.* What was offered is measured from one lump to another, and over two
    usual rests at least. A share is the most that it may be, for a record, or a window of them, more or less.
 11. *Many consumers of one connection are served in turn*, each with all that waits for it. So the rate of one that only
@@ -813,7 +813,7 @@ def _keep(looks: list[tuple[float, float, int]], look: tuple[float, float, int],
 #
 # What it usually holds, and for how long it then acknowledges nothing, is learnt from looks, a second apart or more.
 # What was sent and acknowledged between two of them is no pause. Until it has acknowledged something, nobody knows, and
-# it is not late. Clients for which nothing waits are glanced at (governance/watching/glances.py).
+# it is not late. Clients for which nothing waits are glanced at (governance/watching.py).
 
 
 MORE = 1.5

@@ -26,7 +26,7 @@ from headway.core.queue.places import BEFORE_ALL, BEHIND_ALL, FoundHeap, FoundRe
 
 # -- reserved ----------------------------------------------------------------------------------------------------------
 #
-# Reserved messages: those of an owner's message groups that wait for it alone (groups.py).
+# Reserved messages: those of an owner's message groups that wait for it alone.
 
 
 RESERVED_EACH = 16

@@ -6,7 +6,7 @@ looks at the records of the queue in their order, once each, and notes the place
 the end of what was passed, it has the queue's cursor pass some more, which stand from then on (places.py). A picker
 of members that came later begins with the first one that stands. Members without a selector take the next record.
 
-- What was found is known once for the queue (picking.py), and forgotten by all pickers when it waits no more.
+- What was found is known once for the queue, and forgotten by all pickers when it waits no more.
 - A requeued record is looked at again by each picker, before all others: it may be before the place where they are. No
   member gets a record before its picker has looked at all that comes before that.
 - In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members

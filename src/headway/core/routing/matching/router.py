@@ -342,7 +342,7 @@ class Router:
 # -- parts -------------------------------------------------------------------------------------------------------------
 #
 # Parts of runs: of one that has deletes, and of one for a lane that does not have records as they were published: it
-# tells what is out of focus (log/focus.py), or has a shape (core/forms.py).
+# tells what is out of focus (log/states.py), or has a shape (core/forms.py).
 #
 # A run with deletes on a keyed topic is published in parts, of which those with deletes are marked.
 #

@@ -262,7 +262,7 @@ def joined(ranges: list[Numbers]) -> list[Numbers]:
 #
 # An index to which nothing more is added is *thinned*: neighbouring batches share an entry, up to ``THIN_BYTES`` of
 # file. Otherwise recorded topics that are kept for a week would fill the memory. To find one of these batches, a reader
-# reads the file's part that belongs to the entry, and walks through it (walk.py).
+# reads the file's part that belongs to the entry, and walks through it (reading.py).
 
 
 THIN_BYTES = 64 * 1024

@@ -469,7 +469,7 @@ async def _come(loop: asyncio.AbstractEventLoop, sock: socket.socket, receive: R
 # Below the path that it is mounted at it has
 #
 # - a WebSocket, at ``/mqtt``, ``/stomp``, ``/ws`` and ``/`` itself, for MQTT and STOMP;
-# - the admin API with all of its paths: ``/v1/...``, server-sent events, ``/metrics`` (requests.py);
+# - the admin API with all of its paths: ``/v1/...``, server-sent events, ``/metrics``;
 # - ``/javascript/headway-view.js``, the client for pages.
 #
 # Who may come in is decided here, because the web server has the address.

@@ -23,7 +23,7 @@ from headway.server.transport import (
     bound,
     with_options,
 )
-from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
+from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream, unmasking
 
 log = logging.getLogger("headway")
 
@@ -53,6 +53,8 @@ class Listener:
             table.paths, origins, SUBPROTOCOLS, name, tls is not None, table.compression,
             tuple(table.trusted_given or ()),
         )  # fmt: skip
+        if self._scheme.websocket:
+            unmasking()
         pool = engine.broker.registry.pool_of(name)
         self._shared = SharedDeflate(pool, engine.now) if table.compression else None
         """Frames that were compressed of late; None: nothing is compressed."""

@@ -1,6 +1,6 @@
 """A channel numbers the deliveries that a client acknowledges together, and knows them until they are settled.
 
-It is also a window for them (consumer/credit.py).
+It is also a window for them, as consumers have one (credit.py).
 """
 
 from __future__ import annotations

@@ -405,7 +405,7 @@ NO_OPTIONS = SubscriptionOptions()
 def parse_options(
     pairs: Iterable[tuple[str, str]], use: Use = Use.SUBSCRIPTION, *, typed: bool = False
 ) -> SubscriptionOptions:
-    """Returns the options that name-value pairs say (option_table.py). ``typed``: the client's protocol has types for
+    """Returns the options that name-value pairs say. ``typed``: the client's protocol has types for
     properties, and so has the selector.
 
     Raises :class:`Refused` with the name of the option and what it takes."""

@@ -14,7 +14,7 @@ Rules:
 - A turn sends at most ``FLUSH_BYTES`` of one feed, and as much to the sessions that go on. The other consumers of the
   feed are *left* for the next turns, where they come first. Until all have it no more records for this feed are read
   (``Broker.must_wait``). Otherwise publishers would be read faster than consumers can be sent to.
-- Records that are written one by one (batch.py) are work, however few bytes they have. A turn makes ``TURN_STEPS``
+- Records that are written one by one (rendering.py) are work, however few bytes they have. A turn makes ``TURN_STEPS``
   of it, for all sessions and feeds together: a thousand clients may ask for a snapshot at the same time. Those that are
   left come first in the next turns.
 """

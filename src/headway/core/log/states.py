@@ -288,7 +288,7 @@ class Evictions:
 
 
 class PassedState(Protocol):
-    """A state, as far as a pass needs it (state.py)."""
+    """A state, as far as a pass needs it."""
 
     ends: StateEntry
     """The sentinel."""

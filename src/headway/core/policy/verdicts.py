@@ -360,7 +360,7 @@ def _ordinal(number: int) -> str:
 # Rules:
 # - A verdict has every reading with its threshold, the window, the whole sample, and one sentence for people. It can be
 #   understood without the broker that made it.
-# - The reason is the word on the wire, in metrics and in columns. The cause says where the trouble lies (causes.py).
+# - The reason is the word on the wire, in metrics and in columns. The cause says where the trouble lies.
 # - Verdicts outlive the connection. Memory for them is bounded (history.py).
 
 

@@ -192,7 +192,7 @@ ROUND_MEMBERS = 256
 """So many members get a portion before the queue looks at what it has handed out in this turn."""
 BATCH_BYTES = 64 * 1024
 RUN_WORK = 6144
-"""So much work (writing.py) a queue's run hands out: about 8 ms. One client may permit a million deliveries, and the
+"""So much work a queue's run hands out: about 8 ms. One client may permit a million deliveries, and the
 records may be tiny."""
 BATCH_RECORDS = 1024
 """So many records are written at once: what they cost is known afterwards, and each may have to be written anew."""

@@ -122,7 +122,7 @@ class Selector:
 #
 # Orderings of records: ``/delay DESC, topic``.
 #
-# A term is a field (fields.py), and then ``ASC`` (the default) or ``DESC``. Rules:
+# A term is a field (syntax.py), and then ``ASC`` (the default) or ``DESC``. Rules:
 #
 # - Values of different types have an order, too: false, true, numbers, texts, and the reverse with DESC. Numbers are
 #   compared as numbers, texts character by character. User properties, topics and keys are texts.

@@ -1,4 +1,4 @@
-"""The observer writes rows about the broker to the recorder; tables.py has their columns.
+"""The observer writes rows about the broker to the recorder; stats.py has their columns.
 
 Rules:
 - *A lagging consumer* gets a row when the governor samples it, if its last row is ``sample_s`` old; so does its lane.

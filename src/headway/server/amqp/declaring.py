@@ -245,7 +245,7 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
         if not command.nowait:  # clients ask this way whether the requester is still there
             channel.send_when_kept(write_declare_ok(channel.peer.version, channel.number, name, 0, 1), kept=False)
         return
-    if name == TOPICS and command.passive:  # consumers of topics (topics.py) may ask first
+    if name == TOPICS and command.passive:  # consumers of topics may ask first
         _answer(channel, command, commands.Queue.DeclareOk(name, 0, 0), kept=False)
         return
     if command.passive:

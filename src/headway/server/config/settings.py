@@ -413,8 +413,7 @@ class ViewTable(Table):
     sql: Text
     """The query in Spark's SQL; the broker does not parse it."""
     topic: Topic
-    """The topic of the result. It is keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``
-    (views.py)."""
+    """The topic of the result. It is keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``."""
     key: Column
     every_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="every")
     """Time between two results; 0: as fast as possible."""

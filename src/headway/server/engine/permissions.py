@@ -141,7 +141,7 @@ class PermissionsInForce:
         elif last is not ALL_RIGHTS:
             identity = last.identity
         elif isinstance(outlet, WriterOutlet):
-            return ALL_RIGHTS  # before its next row its publication gives it those of who asked for the batch
+            return ALL_RIGHTS  # its publication gives it the rights of the batch's user before the next row
         else:
             # The journal does not know what showed its name. Nobody but its user can come back for it.
             identity = Identity(session.username or "", elsewhere=self._may_be_elsewhere)

@@ -8,7 +8,7 @@ Rules:
   send to it, for only its owner told it.
 - A subscription to topics that has acknowledgements, or that outlives its connection, is a queue that is bound to them.
   Queues with the same topics read the same lane, so a hundred of them take no more memory than one.
-- The queue of a virtual topic is bound to it when somebody consumes from it (destinations.py).
+- The queue of a virtual topic is bound to it when somebody consumes from it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A TLS handshake: what one client and the broker say to each other before the first byte that is meant for either.
 
-The loop reads and writes the socket, a thread computes (handshakes.py). While a step is computed, the loop touches
+The loop reads and writes the socket, a thread computes. While a step is computed, the loop touches
 neither OpenSSL's objects nor the socket, except to close it.
 """
 

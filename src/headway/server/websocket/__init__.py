@@ -2,6 +2,7 @@
 protocol's bytes."""
 
 from headway.server.websocket.deflate import SharedDeflate
+from headway.server.websocket.frames import unmasking
 from headway.server.websocket.handshake import (
     Refusal,
     Request,
@@ -15,5 +16,5 @@ from headway.server.websocket.stream import CompressedStream, WebSocketStream
 
 __all__ = [
     "check_page", "CompressedStream", "is_loopback", "is_no_name", "Refusal", "Request", "Rules", "SharedDeflate",
-    "subprotocol", "WebSocketStream",
+    "subprotocol", "unmasking", "WebSocketStream",
 ]

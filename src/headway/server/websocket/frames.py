@@ -80,8 +80,8 @@ def unmask_slowly(mask: bytes, data: bytearray) -> None:
 
 @cache
 def unmasking() -> Callable[[bytes, bytearray], None]:
-    """Returns what unmasks bytes in place, with a mask of four bytes. It is looked for when the first client comes:
-    aiohttp takes a while to be loaded."""
+    """Returns what unmasks bytes in place, with a mask of four bytes. A listener asks for it as it begins: to load
+    aiohttp takes a while, for which clients would wait."""
     try:  # it has a compiled one, of which it makes no promises
         from aiohttp._websocket.helpers import websocket_mask
     except ImportError:

@@ -190,7 +190,7 @@ read_said_with(read_common, lambda native: read_lately(native).headers)
 #     `-------------- ahead ---------------'      `-'
 #                                               between
 #
-# Messages without a time have neither of the three; those of a whole second have no milliseconds (common.py).
+# Messages without a time have neither of the three; those of a whole second have no milliseconds.
 
 
 _MARK = write_short(TIMESTAMP_MS) + b"l"

@@ -1,4 +1,4 @@
-"""Deliveries to one link of AMQP 1.0, from the bytes of a lane: of topics (dialect.py), or of queues.
+"""Deliveries to one link of AMQP 1.0, from the bytes of a lane: of topics, or of queues.
 
 A delivery is one transfer, or several where the client takes only small frames. Only its first fields differ between
 links; the message behind them is the same::

@@ -9,7 +9,7 @@ The number is the delivery's, or the record's sequence where nothing is acknowle
 a message that differs between consumers.
 
 What JMS has and the others have not is in headers: ``JMSXGroupID`` and ``JMSXGroupSeq``, the types of properties
-(maps.py), and the kind of the body in its content type (bodies.py).
+(maps.py), and the kind of the body in its content type.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ ROOMS = {
     "core.log": ["durable", "lanes", "states"], "core.delivery": ["frames", "rendering"],
     "core.policy": ["meters", "rules", "verdicts"],
     "core.consumer": ["credit", "connection", "request", "progress"],
-    "core.routing": ["matching", "registry", "publishing"],
+    "core.routing": ["matching", "backpressure", "registry", "publishing"],
     "core.clients": ["durability", "requests", "sessions", "subscriptions", "queues", "publishers"],
     "core.queue": ["places", "backlog", "picking"], "core.governance": ["watching", "moves", "memory"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],

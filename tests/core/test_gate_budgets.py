@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.consumer.effects import Resume
-from headway.core.routing.registry import RESUME_WORK
+from headway.core.routing.backpressure import CAUSES, RESUME_WORK
 
 MANY = 3000
 
@@ -19,9 +22,9 @@ def test_very_many_publishers_go_on_little_by_little() -> None:
     sessions = [stage.peer(f"p{number}").session for number in range(MANY)]
     stage.turn()
     for session in sessions:
-        registry.pause(session, stage.pool, stage.now)
+        registry.backpressure.pause(session, stage.pool, stage.now)
     stage.broker.take_effects()
-    registry.resume(stage.pool, stage.now)
+    registry.backpressure.resume(stage.pool, stage.now)
     told = [stage.broker.take_effects()]
     while stage.broker.has_work:
         stage.broker.flush(stage.now)
@@ -29,6 +32,27 @@ def test_very_many_publishers_go_on_little_by_little() -> None:
     assert max(map(len, told)) == DEFERRED_WORK_MAX // RESUME_WORK
     assert [effect.session for effects in told for effect in effects if isinstance(effect, Resume)] == sessions
     assert not any(session.paused_by for session in sessions)
+
+
+def test_publishers_that_come_and_leave_while_they_are_held_back_leave_nothing_behind() -> None:
+    """One that comes again and again would otherwise fill the memory, for as long as something holds it back."""
+    stage = QueueStage(memory="64MB")
+    backpressure = stage.broker.registry.backpressure
+    for number in range(20):
+        peer = stage.peer(f"p{number}")
+        backpressure.pause(peer.session, stage.pool, stage.now)
+        backpressure.pause(peer.session, backpressure.wide, stage.now)
+        counts = backpressure.by_cause
+        assert (backpressure.publishers, counts["memory"], counts["wide_record"]) == (1, 1, 1)
+        peer.leave()
+        assert not backpressure.waiting
+    assert (backpressure.publishers, sum(backpressure.by_cause.values())) == (0, 0)
+
+
+def test_the_guide_says_of_every_cause_what_to_do() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text()
+    section = guide.split("### What holds a publisher back")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(CAUSES.values())
 
 
 def test_a_gate_that_only_its_own_client_has_left_is_found_without_a_look_at_all_who_wait() -> None:

@@ -64,7 +64,7 @@ def test_some_lanes_get_it_in_each_turn() -> None:
     assert all(before - after <= 2 for before, after in pairwise(left))
     stage.turn()
     assert all(reader.numbers == [0, 1, 2] for reader in all_readers)
-    assert not stage.broker.registry.wide.coming
+    assert not stage.broker.registry.backpressure.wide.coming
     assert not stage.pool.coming_bytes
 
 
@@ -150,7 +150,7 @@ def test_wills_wait_for_each_other() -> None:
         client.leave()
     together = []
     for _ in range(100):
-        together.append(len(stage.broker.registry.wide.coming))
+        together.append(len(stage.broker.registry.backpressure.wide.coming))
         stage.broker.flush(stage.now)
     assert max(together) == 1
     stage.run(3)

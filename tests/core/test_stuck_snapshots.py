@@ -3,15 +3,14 @@ and aggregates, retained records, changes since an offset, and what a conflation
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from math import inf
-from types import FrameType
 from typing import Any
 
 import pytest
 from tests.core.queries import ask, scan
 from tests.core.stage import STUCK, Client, Stage
+from tests.core.test_idle import steps
 
 from headway.core.consumer import ArchiveLag, Subscription
 from headway.core.delivery import rendering as batch
@@ -275,22 +274,6 @@ def test_queries_pages_and_aggregates_show_what_they_hold() -> None:
     assert stage.stats(plain).held_bytes == 0
 
 
-def lines_of(work: Callable[[], object]) -> int:
-    count = 0
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return count
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_look_at_a_backfill_costs_the_same_whatever_its_size(kind: str) -> None:
     lines = []
@@ -298,7 +281,7 @@ def test_look_at_a_backfill_costs_the_same_whatever_its_size(kind: str) -> None:
         stage = filled(keys=keys)
         _, subscription = stuck(stage, kind)
         assert subscription.backfills
-        lines.append(lines_of(lambda one=subscription: (one.lag_records, one.lag_bytes, one.oldest_time())))  # type: ignore[misc]
+        lines.append(steps(lambda one=subscription: (one.lag_records, one.lag_bytes, one.oldest_time())))  # type: ignore[misc]
         stage.checks = False
     assert lines[0] == lines[1] < 120
 

@@ -132,7 +132,7 @@ def test_a_policy_holds_back_who_publishes(tmp_path: Path) -> None:
 
             producer = asyncio.create_task(produce())
             engine = broker.running.engine
-            await holds(lambda: engine.broker.registry.paused)
+            await holds(lambda: engine.broker.registry.backpressure.waiting)
             at = published
             for _ in range(20):
                 await broker.publish("elsewhere", b"x", publisher="another")  # it does not wait
@@ -151,7 +151,7 @@ def test_a_full_pool_holds_back_who_publishes(tmp_path: Path) -> None:
             slow = broker.subscribe("t", client="slow")
             producer = asyncio.create_task(publish(broker))
             engine = broker.running.engine
-            await holds(lambda: engine.broker.registry.paused or producer.done())
+            await holds(lambda: engine.broker.registry.backpressure.waiting or producer.done())
             assert engine.broker.registry.pools[""].memory_bytes < 3_000_000
             found = 0
             while not producer.done() and found < RECORDS:

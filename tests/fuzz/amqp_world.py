@@ -119,7 +119,7 @@ def nothing_is_left(world: World) -> None:
     assert not registry.sessions
     assert not registry.numbers
     assert not registry.owned
-    assert not registry.paused
+    assert not registry.backpressure.waiting
     assert not house.connections
     for queue in house.queues.values():
         assert queue.owner is None, queue.name

@@ -202,11 +202,11 @@ def test_a_commit_waits_while_its_publisher_is_to(house: House) -> None:
     registry = house.broker.registry
     session, pool = client.peer.session, registry.pools[""]
     assert session is not None
-    registry.pause(session, pool, house.now())
+    registry.backpressure.pause(session, pool, house.now())
     some = published(house)
     house.run()
     assert (published(house), unsettled(house)) == (some, 3000)
-    registry.resume(pool, house.now())
+    registry.backpressure.resume(pool, house.now())
     house.turn_soon()
     house.run()
     client.run()

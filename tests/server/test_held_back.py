@@ -35,7 +35,7 @@ def hold_back(house: House, client: Client | Greedy) -> None:
     """As a policy or a full pool does; nobody lets go of it."""
     session = client.connection.peer_side.session
     assert session is not None
-    house.broker.registry.pause(session, house.broker.registry.ledger, house.now())
+    house.broker.registry.backpressure.pause(session, house.broker.registry.ledger, house.now())
     house.turn_soon()
     house.run()
     assert "publisher" in client.connection.reading_paused_by
@@ -85,7 +85,7 @@ def test_a_goodbye_of_mqtt_ends_the_session_behind_what_waits(house: House) -> N
     house.run()
     session = connection.peer_side.session
     assert session is not None
-    house.broker.registry.pause(session, house.broker.registry.ledger, house.now())
+    house.broker.registry.backpressure.pause(session, house.broker.registry.ledger, house.now())
     house.turn_soon()
     house.run()
     watcher = Client(house, "watcher")
@@ -161,7 +161,7 @@ def test_little_is_read_of_a_flood_and_it_is_counted(house: House) -> None:
     assert pool.clients_bytes - before >= AHEAD_BYTES_MAX
     assert house.ahead_bytes == AHEAD_BYTES_MAX
     assert house.stats("work").records == 0
-    house.broker.registry.resume(house.broker.registry.ledger, house.now())
+    house.broker.registry.backpressure.resume(house.broker.registry.ledger, house.now())
     house.turn_soon()
     house.run()
     assert house.ahead_bytes == 0

@@ -111,7 +111,7 @@ def test_what_is_published_without_its_client_takes_turns(
     spread = appending.Appending.spread
 
     def noted(self: appending.Appending, *args: object) -> None:
-        others.append(len(house.broker.registry.wide.coming))
+        others.append(len(house.broker.registry.backpressure.wide.coming))
         spread(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(appending.Appending, "spread", noted)

@@ -25,7 +25,7 @@ from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.message.topics import matches
 from headway.core.policy.rules.rule import COUNTED, ActionKind, Which
 from headway.core.queue.queue import queue_of
-from headway.core.routing.registry import WideRecords
+from headway.core.routing.backpressure import WideRecords
 
 UNDECLARED = {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED}
 """Reasons that nobody has set a limit for."""
@@ -176,6 +176,9 @@ def _liveness(world: World) -> None:
             session = member.session
             ready = session.connected and not session.outlet.blocked and session.channel.left > 0
             assert not ready or world.disk.unreadable, f"{session.client} could take what group {feed.key.filter} has"
+    held_back = [session for session in registry.sessions.values() if session.paused_by]
+    assert registry.backpressure.publishers == len(held_back), "a publisher that left is still counted"
+    assert sum(registry.backpressure.by_cause.values()) == sum(len(session.paused_by) for session in held_back)
     for client in world.clients:
         if client.paused and client.session is not None and client.session.connected:
             reasons = client.session.paused_by
@@ -220,7 +223,7 @@ def waiting(subscription: Subscription) -> int:
 
 
 def _balances(world: World) -> None:
-    if world.broker.registry.wide.coming:
+    if world.broker.registry.backpressure.wide.coming:
         return  # what its lanes have not got yet waits nowhere
     pending = _pending(world)
     for model in world.models:

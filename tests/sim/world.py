@@ -318,7 +318,7 @@ class World:
             self.carry_out()
         if self.now >= self._next_tick:
             self._next_tick = self.now + SWEEP_S
-            late_s, comes = self.broker.governor.late_s, bool(self.broker.registry.wide.coming)
+            late_s, comes = self.broker.governor.late_s, bool(self.broker.registry.backpressure.wide.coming)
             self.broker.tick(self.now)
             self.broker.flush(self.now)
             if not comes and self.broker.governor.late_s == late_s and not self.broker.governor.sweeping:

@@ -252,7 +252,8 @@ def ended(world: World) -> None:
     assert not registry.router.feeds
     assert not registry.router.queues
     for table in (registry.watched, registry.dirty, registry.ready_queues, registry.put_off, registry.woken,
-                  registry.unused, registry.owned, registry.paused, registry.cuts, world.broker.queues.feeds.homes,
+                  registry.unused, registry.owned, registry.backpressure.waiting, registry.cuts,
+                  world.broker.queues.feeds.homes,
                   world.broker.fanout.again):
         assert not table, table
     assert not registry.totals.consumers

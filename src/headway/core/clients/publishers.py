@@ -106,21 +106,22 @@ class Intake:
     def _look(self, route: Route) -> bool | None:
         """Tells whether all publishers to this route wait, or whether there is room for all. None: that differs."""
         late = [some for some in (self._registry.overdue.queues, self._registry.put_off) if some]
-        strained = {pool for pool in self._pools if pool.hopeless or pool.full or pool.crowded}
+        short = {pool for pool in self._pools if pool.hopeless or pool.full or pool.crowded}
         tight = False
         for feed in route.feeds:
             queues = feed.queues
             if feed.left or (late and queues and any(_share(some, queues) for some in late)):
                 return True
             tight = tight or feed.lane.full
-            if strained and not tight and (pool := feed.key.pool) in strained:
+            if short and not tight and (pool := feed.key.pool) in short:
                 tight = pool.hopeless or pool.full_for(feed.lane)
         return None if tight else False
 
     def _tell_fast(self, session: Session, now: float) -> None:
         """Tells operators. The advisories say how many pauses there were, so that those left out are told later. Who
         waits for a record of its own to reach very many consumers is not fast."""
-        if self.advisories.waiting < ADVISORIES_WAITING_MAX and self._registry.wide not in session.paused_by:
+        wide = self._registry.backpressure.wide
+        if self.advisories.waiting < ADVISORIES_WAITING_MAX and wide not in session.paused_by:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
@@ -150,7 +151,7 @@ class Intake:
         if session.paused_by and session.paused_since_s == now:
             self._tell_fast(session, now)
         if session.allowance is not UNLIMITED:
-            self._registry.spend(session, now)
+            self._registry.backpressure.spend(session, now)
 
 
 def _share(some: dict[SharedReader, None], others: dict[SharedReader, None]) -> bool:
@@ -287,7 +288,7 @@ class Writers:
         try:
             self._publishing.publish(session, parts, now)
         finally:
-            self._registry.spend(session, now)
+            self._registry.backpressure.spend(session, now)
 
     def done(self, name: str, now: float) -> None:
         """Journals that the batch is done. All of its durable rows are on disk."""

@@ -98,7 +98,7 @@ class Consuming(Acks, ABC):
         subscription = self._subscribing.enter(session, request, queue.feed, policy, now)
         _put_on(channel, subscription, prefetch)
         queue.join(subscription)
-        self._registry.ungate(queue.feed, now)
+        self._registry.backpressure.gate_opened(queue.feed, now)
         queue.used_s = now
         return subscription
 

@@ -160,7 +160,7 @@ class Ending:
         subscription.session.gates.pop(subscription, None)
         if since is not None:
             subscription.case.blocked_publishers_s += now - since
-            self._registry.ungate(feed, now)
+            self._registry.backpressure.gate_opened(feed, now)
 
 
 # -- admission ---------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Admission:
             session = old
             self._resume(old, request, outlet, now)
         self._metadata.session(session)
-        registry.keep_to_rate(session, now)
+        registry.backpressure.keep_to_rate(session, now)
         return session
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
@@ -326,9 +326,7 @@ class Admission:
         session.held_back.clear()
         session.disconnect(now)
         session.count_unsent()
-        if session.paused_by:
-            session.paused_by.clear()
-            session.stalled_s += now - session.paused_since_s
+        self._registry.backpressure.leaves(session, now)
         if session.gates:
             self._registry.deferred.begin(self._open_gates(session), now, client=session)
         self._registry.wake(session)

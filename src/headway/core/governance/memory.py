@@ -33,7 +33,7 @@ from headway.core.routing import Registry
 #    the lane has no more than one client's share of it.
 # 2. *One lane is over a client's share of the memory*, or one client is with all of its lanes together. Their chunks
 #    leave memory even while there is room: at each tick, and those of a lane between two ticks as soon as they are a
-#    portion that is worth a write (``Pool.ripe``).
+#    portion that is worth a write (``Pool.lane_must_spill``).
 # 3. *Disk is over its limit*, or one client's lag is over its share of the disk, or memory is over the mark and there
 # is
 #    no disk to write to. If one client holds more in all its lanes together than any lane holds, it is evicted: its
@@ -180,7 +180,7 @@ def to_give_up(
             return  # the disk has room now for chunks that should leave memory
     # Chunks should leave memory and none is being written: there is no disk, or nothing left that is worth writing.
     if not pool.spilling_bytes:
-        for found, by_client in _most_first(pool, in_memory, givers, now, looks_max, lambda: pool.presses):
+        for found, by_client in _most_first(pool, in_memory, givers, now, looks_max, lambda: pool.must_evict):
             yield Evictions(found, by_client, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
 
 
@@ -484,7 +484,7 @@ class Relief:
 
     def go_on(self, now: float) -> None:
         """Lets publishers go on after a write. More leaves memory once it is worth a write, or at the next tick."""
-        if any(pool.strained or pool.ripe for pool in self._pools):
+        if any(pool.must_spill or pool.lane_must_spill for pool in self._pools):
             self.relieve(now)
             return
         for pool in self._pools:
@@ -496,13 +496,13 @@ class Relief:
             pool.close(lane)  # moves it to the back, with what it holds now
             if not lane.closed(now):
                 pool.open(lane)
-                self._registry.resume(lane, now)
+                self._registry.backpressure.resume(lane, now)
         if not pool.crowded:
-            self._registry.resume(pool, now)
+            self._registry.backpressure.resume(pool, now)
         wanted = pool.wanted
         if wanted.size and (pool.fits(wanted.size) or not pool.makes_room(wanted.size, now)):
             wanted.size = 0
-            self._registry.resume(wanted, now)
+            self._registry.backpressure.resume(wanted, now)
 
     # -- shares -----------------------------------------------------------------------------------------------------
 

@@ -55,8 +55,8 @@ class Turn:
             registry.deferred.turn(now)
         if registry.rounds.begun:
             registry.rounds.turn(now)
-        if registry.wide in registry.paused and not registry.wide.coming:
-            registry.resume_one(registry.wide, now)
+        if registry.backpressure.next_is_due:
+            registry.backpressure.resume_next(now)
         if registry.allowances.due:
             self._let_fly()
         if self._live:
@@ -92,7 +92,7 @@ class Turn:
             self._receipt_replies.turn(now)
         registry.looks_for_room.clear()
         for pool in self._pools:
-            if pool.strained or pool.ripe:
+            if pool.must_spill or pool.lane_must_spill:
                 self._governor.relief.relieve(now)
                 break
 
@@ -111,7 +111,7 @@ class Turn:
         if registry.left:
             left, registry.left = registry.left, {}
             for feed in left:
-                registry.ungate(feed, now)
+                registry.backpressure.gate_opened(feed, now)
         ready = self._dispatch(now)
         registry.cuts.clear()
         if registry.unused:
@@ -179,7 +179,7 @@ class Turn:
         return bool(registry.dirty or registry.ready_queues or registry.put_off or registry.woken
                     or self._fanout.again or self._fanout.unfinished
                     or registry.deferred or registry.rounds.begun or registry.overdue.queues
-                    or registry.returning.queues or registry.allowances.due or registry.wide in registry.paused
+                    or registry.returning.queues or registry.allowances.due or registry.backpressure.next_is_due
                     or self._governor.sweeping or registry.receipts.due or self._live.has_work)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:

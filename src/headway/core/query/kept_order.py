@@ -252,7 +252,8 @@ class KeptOrders:
         order = self._orders.get(name)
         if order is None:
             state, pool = name[0], name[0].pool
-            if pool.strained or pool.clients_bytes > pool.clients_limit // 2 or not self._make_room(pool, client, now):
+            short = pool.must_spill or pool.clients_bytes > pool.clients_limit // 2
+            if short or not self._make_room(pool, client, now):
                 return None
             order = KeptOrder(state, rank_of, self._room_bytes(pool), client, cost_of(name[2]))
         order.wanted_s = max(order.wanted_s, now)

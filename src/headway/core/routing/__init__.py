@@ -1,5 +1,6 @@
 """From the publisher to the logs."""
 
+from headway.core.routing.backpressure import Backpressure, is_out_of_room, pause_reason
 from headway.core.routing.matching import (
     COPIES,
     EXCHANGE_BYTES,
@@ -44,13 +45,12 @@ from headway.core.routing.registry import (
     RecordedTopics,
     Registry,
     SessionRound,
-    is_out_of_room,
-    pause_reason,
 )
 
 __all__ = [
-    "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
-    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "EXPIRED_WORK", "Expiring", "frozen", "FULL_QUEUE",
+    "Advisories", "AllowanceOf", "AmqTopic", "Backpressure", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination",
+    "DROPPED_WORK", "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "EXPIRED_WORK", "Expiring", "frozen",
+    "FULL_QUEUE",
     "is_out_of_room", "KINDS", "Limits", "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published",
     "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedRecords",
     "RecordedTopics", "REFUSED_WORK", "Registry", "Replay", "REQUEUED_WORK", "Route", "Router", "SEARCHED_A_UNIT",

@@ -31,6 +31,7 @@ from headway.core.message import (
 )
 from headway.core.permission import ALL_RIGHTS, QUEUES, Operation, Rights
 from headway.core.receipts import Receipt
+from headway.core.routing.backpressure import WideRecords
 from headway.core.routing.matching import (
     DECODED_A_UNIT,
     RECORDS_A_UNIT,
@@ -48,7 +49,7 @@ from headway.core.routing.matching import (
     work_of,
     worked_out_parts,
 )
-from headway.core.routing.registry import RecordedTopics, Registry, WideRecords
+from headway.core.routing.registry import RecordedTopics, Registry
 from headway.core.selector import Decoded, Selector
 
 # -- appending ---------------------------------------------------------------------------------------------------------
@@ -83,17 +84,18 @@ SPREAD_PER_WORK = 16
 class Appending:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._backpressure = registry.backpressure
 
     def spread(self, feeds: list[Feed], run: Run, first: int, before: Befores, session: Session | None, now: float
                ) -> None:  # fmt: skip
         """Begins to append a run to the lanes of very many feeds."""
-        registry = self._registry
+        registry, wide = self._registry, self._backpressure.wide
         spread = Spread(self, feeds, run, first, before, session, now)
-        registry.wide.coming[spread] = None
+        wide.coming[spread] = None
         registry.router.searched += SEARCHED_A_UNIT * len(feeds) // SPREAD_PER_WORK
-        registry.deferred.begin(spread.steps(registry.wide), now, client=registry.wide, whole=True)
-        if registry.wide.coming and session is not None:
-            registry.pause(session, registry.wide, now)
+        registry.deferred.begin(spread.steps(wide), now, client=wide, whole=True)
+        if wide.coming and session is not None:
+            self._backpressure.pause(session, wide, now)
 
     def append_straight(self, feeds: list[Feed], run: Run, first: int, session: Session | None, now: float) -> None:
         """Appends a run to the lanes of feeds that take all records as they are (``Route.straight``)."""
@@ -172,7 +174,7 @@ class Appending:
         if session is not None:
             pool = key.pool
             if feed.gates and feed.holds_back(session):
-                registry.pause(session, feed, now)
+                self._backpressure.pause(session, feed, now)
             if pool.hopeless or pool.crowded or feed.lane.full:
                 self.hold_up(session, feed, now)
 
@@ -181,9 +183,9 @@ class Appending:
         lane, pool = feed.lane, feed.key.pool
         if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
             pool.close(lane)
-            self._registry.pause(session, lane, now)
+            self._backpressure.pause(session, lane, now)
         if pool.full_for(lane):
-            self._registry.pause(session, pool, now)
+            self._backpressure.pause(session, pool, now)
 
 
 class Spread(Coming):
@@ -365,6 +367,7 @@ LOOK_WORK = 4
 class Publishing:
     def __init__(self, registry: Registry, retained: Retained) -> None:
         self._registry = registry
+        self._backpressure, self._wide = registry.backpressure, registry.backpressure.wide
         self._retained = retained
         self.deferred = registry.deferred
         self.appending = Appending(registry)
@@ -560,14 +563,14 @@ class Publishing:
 
     def _take_part(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
         """Puts a run into lanes and states as it is. Lanes that it is spread over are taken to want it."""
-        if route.straight and run.receipt is None and not self._registry.wide.coming:
+        if route.straight and run.receipt is None and not self._wide.coming:
             self.appending.append_straight(route.feeds, run, first, session, now)
             return len(route.feeds), len(run.ends)
         ledger = self._registry.ledger
         if route.stream or (route.durable and run.qos):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
             if ledger.full and session is not None:
-                self._registry.pause(session, ledger, now)
+                self._backpressure.pause(session, ledger, now)
         before = records_before(route.worked_out, run, first, now) if route.worked_out else {}
         for state in route.states:
             self.keep(state, run, first, now)
@@ -577,7 +580,7 @@ class Publishing:
         decoded: Decoded = {}
         bug: Exception | None = None
         feeds = route.feeds
-        if self._registry.wide.coming:
+        if self._wide.coming:
             self._registry.router.searched += SEARCHED_A_UNIT * LANE_WORK * route.receive()
         if route.wide:
             feeds = [one for one in feeds if one.refuses and _room(one, run, now) < len(run)]
@@ -636,7 +639,7 @@ class Publishing:
         """True if the run's next record may take up more than a slice of a pool, and a megabyte, in all lanes, or may
         have to wait for others on their way to very many lanes. This is asked for every run, so it does not look for
         the lanes that it goes to."""
-        if self._registry.wide.coming:
+        if self._wide.coming:
             return True
         size = run.ends[start] - run.ends[start - 1] if start else run.ends[0]
         return size * len(self._feeds) > self._wide_bytes or bool(run.properties.user and says_merge(run.properties))
@@ -671,13 +674,13 @@ class Publishing:
         """Pauses the publisher if the next record of a run has to wait for room, or, where it goes to very many lanes,
         for those before it. Returns whether it is paused."""
         if not self.has_its_turn(run):
-            self._registry.pause(session, self._registry.wide, now)
+            self._backpressure.pause(session, self._wide, now)
             return bool(session.paused_by)
         if not self.is_wide(run, start) or (short := self.shortage(run, self.route(run), start)) is None:
             return False
         if not _asked_for(*short, now):
             return False  # it will be refused
-        self._registry.pause(session, short[0].wanted, now)
+        self._backpressure.pause(session, short[0].wanted, now)
         return bool(session.paused_by)
 
     def _refusal(self, run: Run, route: Route, now: float) -> Refused | None:
@@ -704,7 +707,7 @@ class Publishing:
 
     def has_its_turn(self, run: Run) -> bool:
         """False while others are on their way to as many lanes as this run is for."""
-        return not (self._registry.wide.coming and self.route(run).wide)
+        return not (self._wide.coming and self.route(run).wide)
 
     def may_wait(self, run: Run, now: float) -> bool:
         """True if there will be room for a run that waits without a publisher. Asks its pool for that room."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
@@ -13,24 +12,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from headway.core.allowance import Allowance, Allowances
-from headway.core.base import ROUNDS_WORK_MAX, DeferredWork, Reason, Timers, WorkSteps, format_size
+from headway.core.base import ROUNDS_WORK_MAX, DeferredWork, Reason, Timers, WorkSteps
 from headway.core.consumer import (
     NO_OBSERVER,
     ArchiveIndex,
     ArchiveLag,
     Effect,
     Feed,
-    Pause,
-    Resume,
     RightsSource,
     Session,
     SharedReader,
     Subscription,
 )
-from headway.core.log import SESSION_BYTES, Coming, Lane, Ledger, NoLedger, Owners, Pool, RoomWanted, Shares, Tab
+from headway.core.log import SESSION_BYTES, Ledger, NoLedger, Owners, Pool, Shares, Tab
 from headway.core.message import Record, Run, covers
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
+from headway.core.routing.backpressure import Backpressure
 from headway.core.routing.matching import Route, Router
 
 if TYPE_CHECKING:
@@ -324,46 +322,10 @@ class Choice(NamedTuple):
     policy: Policy
 
 
-class WideRecords:
-    """Holds up publishers whose next record goes to very many lanes (routing/publishing.py), while others are on
-    their way there. They go on one by one, in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.coming: dict[Coming, None] = {}
-
-
-Holdup = Feed | Lane | Pool | RoomWanted | WideRecords | Ledger | Allowance
-"""An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, one without room for the next
-record, records on their way to very many lanes, a journal that is behind, a user's allowance that is used up for now.
-"""
 T = TypeVar("T")
 SORTED_QUEUES_MAX = 256
 WAKES_AT_ONCE = 64
 """Members of queues that are looked at again at once when their session may take more; the others in the next turns."""
-RESUME_WORK = 4
-"""The work of resuming one publisher."""
-
-
-def pause_reason(by: object) -> str:
-    """Returns, in words, the reason why a publisher has to wait; ``by`` is a ``Holdup``."""
-    if isinstance(by, Feed):
-        return "consumers cannot keep up"
-    if isinstance(by, Lane):
-        return f"records that consumers do not take use up their room ({format_size(by.memory_bytes)} of memory)"
-    if isinstance(by, WideRecords):
-        return "a record before its next one is on its way to very many consumers"
-    if isinstance(by, Allowance):
-        return by.wait_reason
-    if isinstance(by, Pool):
-        return f"the memory for {by.topic[:100]!a} is used up" if by.topic else "memory is used up"
-    if isinstance(by, RoomWanted):
-        return f"its next record takes up {format_size(by.size)} in all lanes together, for which there is no room yet"
-    return "the journal cannot follow"
-
-
-def is_out_of_room(paused_by: Iterable[object]) -> bool:
-    """Returns whether publishers wait for memory, and not for consumers that gate them or for a rate."""
-    return any(isinstance(by, Lane | Pool | RoomWanted) for by in paused_by)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -417,9 +379,7 @@ class Registry:
         self.effects: list[Effect] = []
         self.overdue = Overdue()  # queues with records to drop or to sort
         self.returning = Overdue()  # queues with requeued records to hand out
-        self.paused: dict[Holdup, dict[Session, None]] = {}
-        """Publishers that are not read, by what holds them up."""
-        self.wide = WideRecords()
+        self.backpressure = Backpressure(lambda effect: self.effects.append(effect), self.timers, self.deferred)
         self.dirty: dict[Feed, None] = {}
         """Feeds whose lane has grown since the last flush."""
         self.ready_queues: dict[SharedReader, None] = {}
@@ -534,46 +494,6 @@ class Registry:
             if publisher is not None:
                 publisher.lost_records[reason] += count
 
-    # -- backpressure to publishers ---------------------------------------------------------------------------------
-
-    def pause(self, session: Session, by: Holdup, now: float) -> None:
-        """Stops reading from a publisher because of a feed's gate, a closed lane, a full pool, or a journal that is
-        behind."""
-        if not session.connected:
-            return
-        if not session.paused_by:
-            session.paused_since_s = now
-            session.pauses += 1
-            self.effects.append(Pause(session, session.outlet, pause_reason(by)))
-        session.paused_by[by] = None
-        self.paused.setdefault(by, {})[session] = None
-
-    def spend(self, session: Session, now: float) -> None:
-        """Counts what the client has published since the last call, and has it wait if its user may publish no more."""
-        records, size = session.published_records, session.published_bytes
-        session.allowance.spend(records - session.spent_records, size - session.spent_bytes, now)
-        session.spent_records, session.spent_bytes = records, size
-        self.keep_to_rate(session, now)
-
-    def keep_to_rate(self, session: Session, now: float) -> None:
-        """Has the publisher wait if its user has published as much as it may for now."""
-        allowance = session.allowance
-        wait_s = allowance.wait_s(now)
-        if wait_s > 0 and session.connected:
-            if allowance not in session.paused_by:
-                allowance.waits()
-            self.pause(session, allowance, now)
-            if not allowance.timer.waits:
-                allowance.timer = self.timers.at(now + wait_s, partial(self._paid, allowance))
-
-    def _paid(self, allowance: Allowance, now: float) -> None:
-        """Lets publishers go on if what their user has published is paid for; others may have published meanwhile."""
-        wait_s = allowance.wait_s(now)
-        if wait_s > 0:
-            allowance.timer = self.timers.at(now + wait_s, partial(self._paid, allowance))
-        else:
-            self.resume(allowance, now)
-
     def wake(self, session: Session) -> None:
         """Marks the session's queues as ready, because its members may have room or credit again. They come in the
         order in which they were served, also those that are ready already, unless there are very many."""
@@ -599,50 +519,6 @@ class Registry:
             most -= 1 + len(members)
             if len(members) == WAKES_AT_ONCE < count:
                 self.woken[session] = count - WAKES_AT_ONCE
-
-    def ungate(self, feed: Feed, now: float) -> None:
-        """Resumes publishers that a gate held up, after a gate was opened or a queue got another consumer."""
-        if feed.gated:
-            own = next(gate.session for gate in feed.gates if gate.reader.gates)
-            if own in self.paused.get(feed, ()) and not feed.holds_back(own):  # a publisher never waits for itself
-                del self.paused[feed][own]
-                self._resume(own, feed, now)
-            return
-        if feed.was_gated:
-            feed.was_gated = False
-            feed.gated_s += now - feed.gated_since_s
-        self.resume(feed, now)
-
-    def resume(self, by: Holdup, now: float) -> None:
-        """Resumes publishers that waited only for this: as many as this turn has work left for, and the others in the
-        turns to come."""
-        waiting = self.paused.pop(by, None)
-        if waiting:
-            self.deferred.begin(self._resume_all(waiting, by), now, client=by)
-
-    def resume_one(self, by: Holdup, now: float) -> None:
-        """Resumes the publisher that has waited longest for this."""
-        waiting = self.paused[by]
-        while waiting:
-            session = next(iter(waiting))
-            del waiting[session]
-            if by in session.paused_by:
-                self._resume(session, by, now)
-                break
-        if not waiting:
-            del self.paused[by]
-
-    def _resume_all(self, waiting: dict[Session, None], by: Holdup) -> WorkSteps:
-        for session in waiting:
-            self._resume(session, by, self.deferred.now)
-            yield RESUME_WORK
-
-    def _resume(self, session: Session, by: Holdup, now: float) -> None:
-        if by in session.paused_by:
-            del session.paused_by[by]
-            if not session.paused_by:
-                session.stalled_s += now - session.paused_since_s
-                self.effects.append(Resume(session))
 
 
 def _first_covering(topics: Mapping[str, T], ways: Iterable[Sequence[str]], otherwise: T) -> T:
@@ -738,5 +614,4 @@ class Recharging:
         yield from ()
 
     def _resume(self) -> None:
-        for by in [by for by in self._registry.paused if isinstance(by, Allowance)]:
-            self._registry.resume(by, self._registry.rounds.now)
+        self._registry.backpressure.resume_rates(self._registry.rounds.now)

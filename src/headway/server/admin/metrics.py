@@ -47,6 +47,7 @@ HELP = {
     "lanes": "Encoded streams of records; subscriptions of one filter, selector and protocol share a stream",
     "lagging_consumers": "Consumers that are behind, or that a policy rule is active on",
     "retained_records": "Retained records",
+    "publishers_waiting": "Publishers that are not read, by what holds them back; one of two causes counts for both",
     "memory_rss_bytes": "Resident memory of the broker process",
     "memory_peak_bytes": "Highest resident memory of the broker process since its start",
     "longest_turn_seconds": "Longest time that one flush to consumers took, since the start",
@@ -312,6 +313,7 @@ class Metrics:
         yield _gauge("lanes", whole.lanes)
         yield _gauge("lagging_consumers", whole.watched)
         yield _gauge("retained_records", whole.retained)
+        yield _by(_gauge("publishers_waiting", labels=["cause"]), engine.broker.registry.backpressure.by_cause)
         yield _gauge("memory_rss_bytes", memory_rss_bytes())
         yield _gauge("memory_peak_bytes", memory_peak_bytes())
         yield _gauge("longest_turn_seconds", engine.longest_turn_s)

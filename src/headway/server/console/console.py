@@ -20,7 +20,7 @@ from aiohttp import web
 from headway.server.console import pages
 from headway.server.console.consumers import Consumers, Moves
 from headway.server.console.feed import Feed
-from headway.server.console.frame import LOOKS_A_TURN, FrameMaker, RecentLateness, Walk, paused
+from headway.server.console.frame import LOOKS_A_TURN, FrameMaker, RecentLateness, Walk
 from headway.server.console.hour import CONSUMERS_MAX, EVERY_S, Hour, Terms
 from headway.server.console.replay import replay
 from headway.server.console.reports import Reports
@@ -103,14 +103,16 @@ class Console:
     async def _sample(self, now: float) -> None:
         """Adds a sample to the last hour."""
         engine, wall_s = self._engine, time.time()
-        totals, pools = engine.broker.registry.totals, engine.broker.registry.distinct_pools()
+        registry = engine.broker.registry
+        totals, pools = registry.totals, registry.distinct_pools()
         seen = (totals.published_records, totals.published_bytes, totals.delivered_records, totals.delivered_bytes)
         span_s = max(1e-9, now - self._totals_s) if self._totals_s else float("inf")
         self._lateness.look()
         self.hour.broker.add(wall_s, (
             *((new - old) / span_s for new, old in zip(seen, self._totals, strict=True)),
-            totals.subscriptions, totals.slow, paused(engine), sum(pool.memory_bytes for pool in pools),
-            sum(pool.disk_bytes for pool in pools), memory_rss_bytes(), self._lateness.p99_s, self._lateness.most_s,
+            totals.subscriptions, totals.slow, registry.backpressure.publishers,
+            sum(pool.memory_bytes for pool in pools), sum(pool.disk_bytes for pool in pools), memory_rss_bytes(),
+            self._lateness.p99_s, self._lateness.most_s,
         ))  # fmt: skip
         self._totals_s, self._totals = now, seen
         for number, one in enumerate(self._walk.worst[:CONSUMERS_MAX], 1):

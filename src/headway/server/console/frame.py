@@ -210,7 +210,6 @@ DEEDS_MAX = 20
 RATES_OVER_S = 5.0
 LATELY_S = 600.0
 CUTS_MAX = 8
-HOLDUPS_LOOKED_AT = 256
 _TOTALS = ("published_records", "published_bytes", "delivered_records", "delivered_bytes")
 
 
@@ -299,7 +298,7 @@ class FrameMaker:
             number=self.made, wall_s=round(time.time(), 2), version=__version__, name=cut(engine.settings.server.name),
             uptime_s=round(engine.now() - engine.started_s, 1), rates=self._rates(), sessions=len(registry.sessions),
             consumers=consumers, slow=registry.totals.slow, troubled=troubled, complete=walk.complete,
-            away=walk.away, paused=paused(engine),
+            away=walk.away, paused=engine.broker.registry.backpressure.publishers,
             band=Band(
                 max(0, consumers - troubled - walk.away), AGES_S, walk.ages, max(1, consumers / LOOKS) * period_s
             ),
@@ -329,8 +328,3 @@ class FrameMaker:
 def _cuts(book: VerdictBook, now: float) -> list[str]:
     lately = (cut(one.client) for one in reversed(book.cuts) if now - one.time_s < LATELY_S)
     return list(islice(dict.fromkeys(lately), CUTS_MAX))
-
-
-def paused(engine: Engine) -> int:
-    """Returns how many publishers are held back, about: one may be held back for two reasons."""
-    return sum(len(those) for those in islice(engine.broker.registry.paused.values(), HOLDUPS_LOOKED_AT))

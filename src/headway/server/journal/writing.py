@@ -411,7 +411,7 @@ class JournalWriter:
         self._handed_bytes = 0
         if self.ledger.full and self._waiting_bytes <= BACKLOG_BYTES_MAX // 2:
             self.ledger.full = False
-            self._broker.registry.resume(self.ledger, now)
+            self._broker.registry.backpressure.resume(self.ledger, now)
         self._turn_soon()
 
     def _failed(self, error: OSError, number: int, sequence: int) -> None:

@@ -149,7 +149,7 @@ class Lane:
         promised records for longer than the grace period. (Records that were not promised are given up instead.)"""
         self.full = self.full and self.over_share
         pool = self.pool
-        tight = pool.tight and (pool.presses or self in pool.closed)
+        tight = pool.tight and (pool.must_evict or self in pool.closed)
         return (self.full or tight) and self.stays(now)
 
     def stays(self, now: float) -> bool:

@@ -28,8 +28,21 @@ up more than a slice, and a megabyte, in all of its lanes together has to fit in
 A pool is *tight* if bytes above the high mark cannot leave, because they were promised and there is no disk for them,
 or because they are the index of what is on disk. Then lanes with such bytes are closed, those with the most first. The
 other lanes go on: they have ``RESERVE`` of the limit above the bytes that stay. Before they have used half of it, no
-more lanes are closed and no consumer is evicted, which would not help (``presses``). The bytes that stay count up to
+more lanes are closed and no consumer is evicted, which would not help (``must_evict``). The bytes that stay count up to
 ``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would each make room for the next.
+
+What a pool, or a lane, may be, in the order in which it gets worse:
+
+``lane_must_spill``  one lane is far beyond the share that one client has
+``must_spill``       the pool is above the high mark, or its disk is full, and no worker is at it yet
+``must_evict``       it is above the high mark: where nothing can be spilled, consumers that were promised nothing are
+                     disconnected, those furthest back first
+``crowded``          publishers to lanes that have fallen behind wait
+``hopeless``         all that can be spilled and evicted was, and the pool is still above its marks
+``tight``            it is hopeless, and above the high mark
+``full``             all publishers wait; of a lane: its own share is used up by records that were promised
+``closed``           of a lane: it takes no more records, because its oldest was promised, has not been taken in a
+                     second (``stays``), and cannot leave memory
 
 A lane belongs to one pool. The bytes of a chunk are counted once, whatever the number of its cursors.
 
@@ -308,14 +321,14 @@ class Pool:
         return min(int(self.share_bytes * PORTION_SHARE), PORTION_BYTES_MAX)
 
     @property
-    def ripe(self) -> bool:
+    def lane_must_spill(self) -> bool:
         """Tells whether a lane has grown so far beyond its share that it has to be spilled."""
         portion = self.portion_bytes
         return self.appended_bytes > portion and self.resident.most(self.share_bytes + portion + 1) is not None
 
     @property
-    def strained(self) -> bool:
-        """Tells whether bytes have to leave memory or disk and no worker is at it yet. A hopeless pool is not strained:
+    def must_spill(self) -> bool:
+        """Tells whether bytes have to leave memory or disk and no worker is at it yet. For a hopeless pool
         the next tick is soon enough to try again."""
         return not self.hopeless and (self.disk_bytes > self.disk_limit or self.to_spill_bytes() > 0)
 
@@ -344,7 +357,7 @@ class Pool:
         return min(stays, self.memory_limit * STAYS_MAX)
 
     @property
-    def presses(self) -> bool:
+    def must_evict(self) -> bool:
         """Tells whether so many bytes have to leave that consumers are evicted, or their lanes closed."""
         most = max(self.memory_limit * HIGH_WATER, self._stays_bytes + self.memory_limit * RESERVE / 2)
         return self.memory_bytes - self.spilling_bytes > most

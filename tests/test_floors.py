@@ -84,11 +84,8 @@ BESIDE = {
     "server.journal": set[str](),
     "store": {"atomic_write", "backup", "lake", "records", "rows", "spill", "staged", "toml"},
     "store.journal": {"journal", "stream"},
-    "pipeline": {
-        "admin", "definitions", "error_text", "footers", "graph", "health", "java", "lake", "lock", "output",
-        "progress", "session", "stop_signal",
-    },
-    "pipeline.lab": {"job", "recommend", "run", "score", "tasks"},
+    "pipeline": {"admin", "health", "java", "lake", "session"},
+    "pipeline.lab": {"job", "run", "score", "tasks"},
     "migration": {"importing"},
 }  # fmt: skip
 AGGREGATES = [

@@ -14,11 +14,9 @@ from typing import Annotated
 import typer
 
 from bench.synthetic.lake import synthesize
-from headway.cli.errors import plainly
-from headway.cli.options import MasterOption, MemoryOption, VerboseOption
+from headway.cli.options import MasterOption, MemoryOption, VerboseOption, plainly
 from headway.core.base import format_count, format_duration, format_size
-from headway.pipeline.progress import progress
-from headway.pipeline.session import open_session
+from headway.pipeline.session import open_session, progress
 
 
 @plainly

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from headway.pipeline.source.register import register
+from headway.pipeline.source.source import register
 
 __all__ = ["register"]
 

@@ -13,7 +13,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.of_before import ACKED, FOLDERS, JOBS, NEVER, ORDERS, PLACE, RECORDED, config
 from tests.interop.pahos import paho, properties
 
-from headway.pipeline.footers import check_lake
+from headway.pipeline.lake import check_lake
 from headway.server.config import lint, load_settings
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headway.pipeline.lab.job import read_replay_input, read_samples, replay_samples
 from headway.pipeline.lab.plans.candidates import parse_plan
 from headway.pipeline.lake import each_once, read_table
-from headway.pipeline.measures.episodes import slow_episodes
+from headway.pipeline.measures import slow_episodes
 from headway.pipeline.session import open_session
 
 PARTITIONS = 12

@@ -9,10 +9,8 @@ from tests.pipeline.lakes import row
 
 from headway.core.policy.rules.rule import Policy, parse_policies
 from headway.pipeline.lab.replays.base import Recording
-from headway.pipeline.lab.replays.candidate_replay import Passage
-from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.lateness import ON_TIME, RecordedLateness
-from headway.pipeline.lab.replays.trace import COLUMNS, ConsumerTrace
+from headway.pipeline.lab.replays.candidate_replay import Client, Passage
+from headway.pipeline.lab.replays.trace import COLUMNS, ON_TIME, ConsumerTrace, RecordedLateness
 
 RECORD_BYTES = 100
 MEMORY = 100_000_000

@@ -18,15 +18,10 @@ from tests.interop.raw import Raw
 from tests.interop.records import ask, recording
 from tests.interop.waiting import until
 
-from headway.pipeline.archive.compact import compact
-from headway.pipeline.archive.folder import Folder, open_folder
-from headway.pipeline.archive.run import update
-from headway.pipeline.archive.sink import ArchiveFormat
-from headway.pipeline.broker.broker_client import BrokerClient
-from headway.pipeline.source.archived_topic import open_archived_topic
-from headway.pipeline.source.offset_finder import OffsetFinder
+from headway.pipeline.archive import ArchiveFormat, Folder, compact, open_folder, update
+from headway.pipeline.broker import BrokerClient
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.ranges import ArchiveSpan
+from headway.pipeline.source.reading import ArchiveSpan, OffsetFinder, open_archived_topic
 
 TOPICS = '[[topic]]\nfilter = "t/#"\nkey = "/n"\nkeep = "100kB"\n[[topic]]\nfilter = "other"\nkeep = "7d"\n'
 BLOCK = 20

@@ -11,9 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headway.pipeline.archive.compact import compact, groups
-from headway.pipeline.archive.folder import PARTS, STEPS, File, Folder, folders_of, open_folder
-from headway.pipeline.archive.sink import Written, write_parts
+from headway.pipeline.archive import (
+    PARTS,
+    STEPS,
+    File,
+    Folder,
+    Written,
+    compact,
+    folders_of,
+    groups,
+    open_folder,
+    write_parts,
+)
 from headway.store.records import SCHEMA
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -21,7 +21,7 @@ from tests.pipeline.cluster import SPARK_S, Cluster
 from tests.pipeline.cluster_job import JOBS
 from tests.pipeline.lakes import START, row, write
 
-from headway.pipeline.source.ranges import SPAN_OFFSETS
+from headway.pipeline.source.reading import SPAN_OFFSETS
 from headway.store.rows import arrow_schema
 
 SUBSCRIPTIONS, SECONDS, FILES = 240, 300, 8

@@ -18,8 +18,7 @@ from tests.pipeline.commands import Done, commands
 from tests.pipeline.lakes import at, write
 
 from headway.core.base.errors import ConfigError
-from headway.pipeline.definitions import RESULTS
-from headway.pipeline.health import result_folder, run_health
+from headway.pipeline.health import RESULTS, result_folder, run_health
 
 LIMITS = {"memory_limit_bytes": 1_000_000, "disk_limit_bytes": 9_000_000}
 HOUR_S = 3600

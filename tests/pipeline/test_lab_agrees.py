@@ -17,11 +17,9 @@ from headway.core.log.lanes.pool import Pool
 from headway.core.policy.rules.rule import parse_policies
 from headway.core.telemetry.observer import LakeObserver, Recorder
 from headway.pipeline.lab.replays.base import Recording
-from headway.pipeline.lab.replays.candidate_replay import HITS, Passage
-from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.lateness import Late, RecordedLateness, late_stretches
+from headway.pipeline.lab.replays.candidate_replay import HITS, Client, Passage
 from headway.pipeline.lab.replays.pools import Eviction, Holding, replay_pool
-from headway.pipeline.lab.replays.trace import read_traces
+from headway.pipeline.lab.replays.trace import Late, RecordedLateness, late_stretches, read_traces
 
 WATCH = '[[policy]]\nname = "watch"\n[[policy.rule]]\nwhen = { lag_age = "30s" }\nthen = "notify"\n'
 SECONDS = 60.0

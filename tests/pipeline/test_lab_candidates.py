@@ -11,8 +11,7 @@ import pytest
 from headway.core.base.errors import ConfigError
 from headway.core.policy import METERS, Look, plugged_meter
 from headway.core.policy.rules.rule import parse_policies
-from headway.pipeline.lab.plans.candidates import PRESETS, as_recorded, load_plan, parse_plan
-from headway.pipeline.lab.plans.grid import expand
+from headway.pipeline.lab.plans.candidates import PRESETS, as_recorded, expand, load_plan, parse_plan
 from headway.server.config.reading import default_text
 from headway.store.toml import BadConfig, policy_text
 

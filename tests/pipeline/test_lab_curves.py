@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.pipeline.recordings import client, rate, replay, samples, total, trace
 
-from headway.pipeline.lab.replays.lateness import RecordedLateness, late_stretches
-from headway.pipeline.lab.replays.reach import Reach
+from headway.pipeline.lab.replays.trace import Reach, RecordedLateness, late_stretches
 
 BLOCKED = {"when": {"blocked_time": "5s"}, "then": "disconnect"}
 

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from headway.core.base.errors import ConfigError
-from headway.pipeline.lab.plans.candidates import Candidate, Goal, parse_plan
-from headway.pipeline.lab.plans.served import with_policies
-from headway.pipeline.lab.recommend import _predicted, recommend, recommended_toml
+from headway.pipeline.lab.plans.candidates import Candidate, Goal, parse_plan, with_policies
+from headway.pipeline.lab.run import _predicted, recommend, recommended_toml
 from headway.pipeline.lab.score import Score, _mark_pareto, judge
 from headway.pipeline.lab.tasks import RecordedRun
 from headway.server.config.reading import parse_settings

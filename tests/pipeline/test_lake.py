@@ -12,8 +12,7 @@ from tests.pipeline.lakes import write
 
 from headway.core.base.errors import ConfigError
 from headway.core.telemetry.stats import TABLES
-from headway.pipeline.footers import check_lake
-from headway.pipeline.lake import read_table
+from headway.pipeline.lake import check_lake, read_table
 from headway.store.rows import TABLE_KEY, VERSION_KEY, arrow_schema
 
 

@@ -16,13 +16,9 @@ from tests.pipeline.lakes import at, row, write
 from headway.core.base.errors import Cause
 from headway.core.policy.meters.sample import Sample
 from headway.core.policy.verdicts import find_cause
+from headway.pipeline import measures as causes
 from headway.pipeline.lake import each_once, read_table, spark_schema
-from headway.pipeline.measures import causes
-from headway.pipeline.measures.costs import costs
-from headway.pipeline.measures.episodes import slow_episodes
-from headway.pipeline.measures.forecast import forecast
-from headway.pipeline.measures.isolation import isolation
-from headway.pipeline.measures.offenders import offenders
+from headway.pipeline.measures import costs, forecast, isolation, offenders, slow_episodes
 from headway.store.rows import arrow_schema
 
 Rows = Iterable[Mapping[str, Any]]

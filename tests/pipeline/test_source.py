@@ -23,7 +23,7 @@ from tests.interop.waiting import PATIENCE_S
 from tests.pipeline.proxy import Proxy
 
 import headway.spark
-from headway.pipeline.source.ranges import SPAN_OFFSETS
+from headway.pipeline.source.reading import SPAN_OFFSETS
 
 MANY = 3 * SPAN_OFFSETS
 """So many records are worth four partitions: the broker uses some offsets for itself."""

@@ -19,10 +19,10 @@ from tests.interop.waiting import until
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy
 
-from headway.pipeline.broker.errors import DataLoss, SourceError
+from headway.pipeline.broker import DataLoss, SourceError
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.ranges import Span
-from headway.pipeline.source.stream import TopicStream
+from headway.pipeline.source.reading import Span
+from headway.pipeline.source.source import TopicStream
 
 TOPICS = '[[topic]]\nfilter = "t/#"\nkeep = "7d"\n'
 ALL = ReadAllAvailable()

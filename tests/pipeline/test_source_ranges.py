@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from headway.pipeline.source.ranges import CLOCK_BACK, SPAN_OFFSETS, Bounds, split
+from headway.pipeline.source.reading import CLOCK_BACK, SPAN_OFFSETS, Bounds, split
 
 OFFSET, TIME, TOPIC = ("offset",), ("timestamp",), ("topic",)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -20,12 +20,9 @@ from tests.interop.waiting import PATIENCE_S, until
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy
 
-from headway.pipeline.broker.broker_client import BrokerClient
-from headway.pipeline.broker.errors import Away, DataLoss, SourceError
-from headway.pipeline.source.offset_finder import OffsetFinder
+from headway.pipeline.broker import Away, BrokerClient, DataLoss, SourceError
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.ranges import Span
-from headway.pipeline.source.reading import read
+from headway.pipeline.source.reading import OffsetFinder, Span, read
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkeep = "7d"\n'
 SENT = [os.urandom(size) for size in (100, 3000, 70_000, 1, 0) for _ in range(40)]

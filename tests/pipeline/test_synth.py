@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from headway.core.base.errors import ConfigError
 from headway.core.policy.rules.rule import parse_policies
 from headway.core.telemetry.stats import TABLES
-from headway.pipeline.footers import check_lake
+from headway.pipeline.lake import check_lake
 from headway.store.rows import arrow_schema
 
 CONSUMERS, MINUTES, SEED = 200, 10.0, 11

@@ -23,9 +23,9 @@ from tests.interop.waiting import until
 from tests.pipeline.proxy import Proxy
 
 from demo import live
-from headway.pipeline.views.catalog import Catalog
+from headway.pipeline.views.publish import Status
 from headway.pipeline.views.run import SPARK, ViewRun
-from headway.pipeline.views.status import Status
+from headway.pipeline.views.schema import Catalog
 from headway.server.config.reading import load_settings
 from headway.server.config.settings import tables_of
 

@@ -16,9 +16,8 @@ from tests.interop.raw import Raw
 from tests.interop.records import recording
 from tests.interop.waiting import until
 
-from headway.cli.pipeline.views import Plain, draw
-from headway.pipeline.views.publish import ROWS
-from headway.pipeline.views.status import Status
+from headway.cli.pipeline import Plain, draw
+from headway.pipeline.views.publish import ROWS, Status
 from headway.server.config.settings import ViewTable
 
 COMMAND = [sys.executable, "-m", "headway", "pipeline", "views"]

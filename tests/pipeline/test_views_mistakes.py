@@ -12,20 +12,21 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 
 from headway.core.base.errors import ConfigError
-from headway.pipeline.broker.broker_client import BrokerClient
-from headway.pipeline.broker.errors import SourceError
-from headway.pipeline.error_text import error_text
-from headway.pipeline.views.catalog import Catalog
-from headway.pipeline.views.manifest import (
+from headway.pipeline.broker import BrokerClient, SourceError
+from headway.pipeline.session import error_text
+from headway.pipeline.views.run import start_view
+from headway.pipeline.views.schema import (
     CHECKPOINT,
+    LATEST_RECORDS,
+    Catalog,
     TableShape,
     ViewManifest,
     check_manifest,
+    latest_payloads,
     read_manifest,
+    type_of,
     write_manifest,
 )
-from headway.pipeline.views.schema import LATEST_RECORDS, latest_payloads, type_of
-from headway.pipeline.views.view import start_view
 from headway.server.config.settings import SourceTable, ViewTable
 
 NOBODY = "http://127.0.0.1:9"

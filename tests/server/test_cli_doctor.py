@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.server.canned import Ran
 
-from headway.cli.doctor.finding import State
-from headway.cli.doctor.machine import machine
+from headway.cli.doctor import State, machine
 from headway.server.config.reading import parse_settings
 
 

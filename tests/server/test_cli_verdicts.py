@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.server.canned import Ran
 
-from headway.cli.episodes import to_rows
+from headway.cli.verdicts import to_rows
 from headway.core.base import Cause
 from headway.core.policy.rules.condition import Reading
 from headway.store.history import EntryKind, HistoryEntry, encode_entry, utc

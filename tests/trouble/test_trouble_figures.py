@@ -9,7 +9,7 @@ import pytest
 from pamqp import commands, frame
 
 from headway.trouble.figures import Delays, Stamp, Tally, read_stamp, write_stamp
-from headway.trouble.verdict import judge
+from headway.trouble.report import judge
 from headway.trouble.wires import AmqpDialogue, MqttDialogue
 
 RUN = 7

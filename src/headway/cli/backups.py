@@ -17,8 +17,7 @@ import typer
 
 from headway import __version__
 from headway.cli.admin import AdminClient
-from headway.cli.errors import plainly
-from headway.cli.options import AdminOption, CaOption
+from headway.cli.options import AdminOption, CaOption, plainly
 from headway.console import many, printable
 from headway.core.base import ConfigError, format_size
 from headway.store.backup import BadBackup, Contents

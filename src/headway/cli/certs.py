@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from headway.cli.errors import plainly
+from headway.cli.options import plainly
 from headway.core.base import ConfigError
 
 if TYPE_CHECKING:

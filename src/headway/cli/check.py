@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.admin import AdminClient
-from headway.cli.errors import MISTAKE, plainly
-from headway.cli.options import CaOption
+from headway.cli.options import MISTAKE, CaOption, plainly
 from headway.console import printable
 from headway.core.base import ConfigError
 from headway.server.config import (

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.admin import AdminClient
-from headway.cli.errors import plainly
-from headway.cli.options import AdminOption, CaOption
+from headway.cli.options import AdminOption, CaOption, plainly
 from headway.console import printable
 
 consumer = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, help=(

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.admin import AdminClient
-from headway.cli.errors import NOTHING_FOUND, needing, plainly, say
+from headway.cli.options import NOTHING_FOUND, needing, plainly, say
 from headway.core.base import ConfigError, format_count, format_size
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.errors import NOTHING_FOUND, plainly
+from headway.cli.options import NOTHING_FOUND, plainly
 from headway.console import printable
 from headway.core.base import ConfigError
 from headway.store.atomic_write import atomic_write

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.backups import backup, restore
-from headway.cli.errors import NOTHING_FOUND, plainly, say
+from headway.cli.options import NOTHING_FOUND, plainly, say
 from headway.console import many, printable
 from headway.core.base import ConfigError, format_count, format_size
 

@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.errors import needing, plainly
-from headway.cli.options import MasterOption, MemoryOption, VerboseOption
+from headway.cli.options import MasterOption, MemoryOption, VerboseOption, needing, plainly
 from headway.console import printable
 from headway.core.base import ConfigError, format_count, format_duration, format_size, parse_duration
 from headway.server.loop import called_as
@@ -80,10 +79,9 @@ def run(
       headway check lab/recommended.toml --against http://127.0.0.1:9883
     """
     with needing("spark", "the lab"):
-        from headway.pipeline.footers import check_lake
-        from headway.pipeline.lab.plans.candidates import load_plan
-        from headway.pipeline.lab.plans.served import with_policies
+        from headway.pipeline.lab.plans.candidates import load_plan, with_policies
         from headway.pipeline.lab.run import run_lab
+        from headway.pipeline.lake import check_lake
         from headway.pipeline.session import open_session
 
     plan = _with_goal(load_plan(candidates), cut_stuck)
@@ -128,7 +126,7 @@ def _table(scores: Sequence[Score]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="left" if column == "CANDIDATE" else "right", no_wrap=column != "CANDIDATE")
-    from headway.pipeline.lab.recommend import rank
+    from headway.pipeline.lab.run import rank
 
     shown = [one for one in scores if one.recommended or one.kind in ("ran", "nothing", "preset")]
     rest = [one for one in scores if one not in shown]

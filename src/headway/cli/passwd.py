@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.errors import plainly, say
+from headway.cli.options import plainly, say
 from headway.core.base import ConfigError
 from headway.server.config import PASSWORD_BYTES_MAX, hash_password, new_token
 from headway.store.toml import toml_key

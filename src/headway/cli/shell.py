@@ -12,7 +12,7 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 from headway import __version__
-from headway.cli.errors import plainly
+from headway.cli.options import plainly
 from headway.core.base import ConfigError
 
 # -- absent ------------------------------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.cli.admin import AdminClient, NoBroker
-from headway.cli.errors import NOTHING_FOUND, plainly
-from headway.cli.options import AdminOption, CaOption
+from headway.cli.options import NOTHING_FOUND, AdminOption, CaOption, plainly
 from headway.console import many, printable
 from headway.core.base import ConfigError
 

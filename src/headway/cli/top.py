@@ -21,10 +21,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli import figures
+from headway.cli import options as figures
 from headway.cli.admin import AdminClient, NotFound
-from headway.cli.errors import plainly
-from headway.cli.options import AdminOption, CaOption, JsonOption
+from headway.cli.options import AdminOption, CaOption, JsonOption, plainly
 from headway.cli.why import tell
 from headway.console import many, printable
 from headway.core.base import ConfigError, format_count, format_duration, format_rate, format_size, unknown

@@ -11,10 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headway.cli import figures
+from headway.cli import options as figures
 from headway.cli.admin import AdminClient, NotFound
-from headway.cli.errors import NOTHING_FOUND, plainly, say
-from headway.cli.options import AdminOption, CaOption, JsonOption
+from headway.cli.options import NOTHING_FOUND, AdminOption, CaOption, JsonOption, plainly, say
 from headway.console import printable
 from headway.core.base import ConfigError, format_duration
 

@@ -27,8 +27,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -38,11 +39,22 @@ import pyspark
 from pyspark.conf import SparkConf
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
+from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
+from pyspark.pipelines.block_session_mutations import block_session_mutations
+from pyspark.pipelines.graph_element_registry import graph_element_registration_context
+from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.text import Text
 
 import headway
-from headway.core.base import ConfigError
+from headway.console import printable
+from headway.core.base import ConfigError, format_duration
 from headway.pipeline.java import check_java
+
+# -- session -----------------------------------------------------------------------------------------------------------
+
 
 MEMORY = "2g"
 """The heap of the driver, which in local mode is also the executor's."""
@@ -129,7 +141,7 @@ def _settings(
         "spark.sql.connect.serverStacktrace.enabled": str(verbose).lower(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.python.filterPushdown.enabled": "true",  # for who asks for it: source/batch.py
+        "spark.sql.python.filterPushdown.enabled": "true",  # for who asks for it: source/source.py
         "spark.sql.warehouse.dir": f"file://{(home or scratch / 'tables').absolute()}",
     }
     if loopback:
@@ -265,3 +277,159 @@ def _why(error: Exception, log: Path | None) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         text = next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
     return (text or str(error)).strip().splitlines()[0]
+
+
+# -- stop signal -------------------------------------------------------------------------------------------------------
+#
+# The stop signal of long runs: Ctrl-C, or SIGTERM.
+
+
+@contextmanager
+def stop_signal() -> Iterator[threading.Event]:
+    """Gives an event that is set by the first signal; the second time it ends as it stands."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_signal(number: int, frame: object) -> None:
+        if stop.is_set():
+            sys.exit(128 + number)
+        stop.set()
+
+    for number in before:
+        signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- error text --------------------------------------------------------------------------------------------------------
+#
+# Errors of Spark and its Python workers in one line: the part that a person can act on.
+
+
+_END = re.compile(r"^(?:=== Streaming Query ===|JVM stacktrace:)$", re.MULTILINE)
+"""The end of the message; the rest is Spark's own context."""
+_OURS = re.compile(r"^headway\.\S+: (.+)$", re.MULTILINE)
+"""The line with which Python shows an error of ours below its traceback; the next one, that of any error."""
+_PYTHONS = re.compile(r"^(?!SQLSTATE)[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_CLASS = re.compile(r"^(?:\([A-Z0-9_.]+\) |\[[A-Z0-9_.]+\] )+")
+_STATE = re.compile(r"\.?\s*SQLSTATE: \w{5}")
+
+
+def error_text(error: BaseException | str) -> str:
+    """Returns the error's line without its stack, class names and codes."""
+    text = _END.split(str(error))[0]
+    for pattern in (_OURS, _RAISED):
+        if found := pattern.findall(text):
+            return str(found[-1]).strip()
+    found = _PYTHONS.findall(text) if "Traceback (most recent call last)" in text else []
+    line = found[-1] if found else text.strip().splitlines()[0]
+    return _STATE.sub("", _CLASS.sub("", line)).strip().rstrip(";")
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+#
+# Progress: one line on stderr that says what is being done.
+#
+# On a terminal it is one live line that is gone at the end. Elsewhere (a log, CI) it is a plain line now and then, and
+# nothing at all for what is done at once.
+
+
+QUIET_S = 2.0
+"""The time before a step is first reported where there is no terminal."""
+EVERY_S = 10.0
+
+Tell = Callable[[str], None]
+"""Tells how far it is; may be called as often as one likes."""
+
+
+@contextmanager
+def progress(what: str, spark: SparkSession | None = None) -> Iterator[Tell]:
+    """Reports ``what``, and what is told of it, until the block ends.
+
+    With ``spark``, each of its jobs is reported by itself: ``what: 12 of 64 tasks``.
+    """
+    console = Console(stderr=True)
+    with _live(what, console) if console.is_terminal else _plain(what) as tell:
+        if spark is None:
+            yield tell
+            return
+        handler: Any = _tasks(tell)
+        spark.registerProgressHandler(handler)
+        try:
+            yield tell
+        finally:
+            spark.removeProgressHandler(handler)
+
+
+@contextmanager
+def _live(what: str, console: Console) -> Iterator[Tell]:
+    started = time.monotonic()
+
+    def line(text: str) -> Text:
+        took = time.monotonic() - started
+        ago = f" ({format_duration(int(took))})" if took >= QUIET_S else ""
+        return Text(_joined(what, text) + ago, overflow="ellipsis", no_wrap=True)
+
+    with console.status(line("")) as status:
+        yield lambda text: status.update(line(text))
+
+
+@contextmanager
+def _plain(what: str) -> Iterator[Tell]:
+    due = time.monotonic() + QUIET_S
+
+    def tell(text: str) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + EVERY_S
+            print(_joined(what, text), file=sys.stderr, flush=True)
+
+    yield tell
+
+
+def _joined(what: str, text: str) -> str:
+    return printable(f"{what}: {text}" if text else what)
+
+
+def _tasks(tell: Tell) -> Callable[..., None]:
+    """A handler as ``registerProgressHandler`` wants it."""
+
+    def handle(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        total = sum(stage.num_tasks for stage in stages or ())
+        if total and not done:
+            tell(f"{sum(stage.num_completed_tasks for stage in stages)} of {total} tasks")
+
+    return handle
+
+
+# -- graph -------------------------------------------------------------------------------------------------------------
+#
+# A Spark Declarative Pipeline from within a program: its graph is defined and run once.
+
+
+def run_graph(
+    spark: SparkSession, database: str, home: Path, define: Callable[[], None], *,
+    full_refresh: bool = False, runner: SparkSession | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Runs the graph that ``define`` defines, and yields what Spark reports meanwhile. Its tables are in the database,
+    made if it is not there; Spark's state of it is in ``home``. ``runner``: the session that runs it, if another."""
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
+    graph = create_dataflow_graph(spark, default_catalog=None, default_database=database, sql_conf={})
+    with (
+        graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)),
+        add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None),
+        block_session_mutations(),
+    ):
+        define()
+    with tempfile.TemporaryDirectory(prefix=f"headway-{database}-") as scratch:
+        (home / "_state").mkdir(exist_ok=True)
+        state = Path(scratch, "state")
+        state.symlink_to(home / "_state")  # Spark would escape what is special in the folder's own path
+        yield from start_run(
+            runner or spark, graph, full_refresh=[], full_refresh_all=full_refresh, refresh=[], dry=False,
+            storage=f"file://{state}",
+        )  # fmt: skip

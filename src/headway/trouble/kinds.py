@@ -8,9 +8,8 @@ from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
-from headway.trouble.client import Client
-from headway.trouble.line import Gone
-from headway.trouble.publisher import Publisher
+from headway.trouble.client import Client, Publisher
+from headway.trouble.plan import Gone
 
 SMALL_BUFFER = 65_536
 """Bytes of the receive buffer of those who read little, so that the broker notices within a short run."""

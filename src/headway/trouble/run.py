@@ -15,13 +15,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from headway.core.base import ConfigError
-from headway.trouble.client import Client
+from headway.trouble.client import Client, Publisher, Stage
 from headway.trouble.figures import Lateness
 from headway.trouble.kinds import KINDS, Script
-from headway.trouble.line import Gone
-from headway.trouble.plan import KEEP_ALIVE_S
-from headway.trouble.publisher import Publisher
-from headway.trouble.stage import Stage
+from headway.trouble.plan import KEEP_ALIVE_S, Gone
 
 HEALTHY = "healthy"
 DRAIN_S = 5.0

@@ -13,9 +13,7 @@ from typing import NamedTuple
 from pamqp import base, commands, common, exceptions, frame, header
 
 from headway.core.message import Run
-from headway.trouble.line import Line
-from headway.trouble.place import Place
-from headway.trouble.plan import KEEP_ALIVE_S
+from headway.trouble.plan import KEEP_ALIVE_S, Line, Place
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import (

@@ -12,21 +12,78 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headway.core.base import ConfigError, format_size, parse_duration
-from headway.migration.draft.limits import fit_memory, fit_packets, fit_topics
-from headway.migration.draft.listeners import ListenerDraft, is_address
-from headway.migration.draft.option import Option, Outcome, Result
-from headway.migration.draft.policies import PolicyDraft, ordered, within
-from headway.migration.draft.tables import Keyed, comment, commented, said, table_text
+from headway.migration.draft.listeners import (
+    Keyed,
+    ListenerDraft,
+    PolicyDraft,
+    comment,
+    commented,
+    fit_memory,
+    fit_packets,
+    fit_topics,
+    is_address,
+    ordered,
+    said,
+    table_text,
+    within,
+)
 from headway.migration.draft.units import SoAnyway, Unreadable, as_written, toml_duration
-from headway.migration.formats import ITEM, Kind, Node
+from headway.migration.formats import ITEM, Kind, Node, Where
 from headway.server.config import default_text, host_limits, parse_settings, read_password_file, same_address
 from headway.server.protocols import SCHEMES
 from headway.store.toml import BadConfig
+
+# -- option ------------------------------------------------------------------------------------------------------------
+#
+# Options of other systems, what became of each that a file sets, and how that is counted.
+
+
+class Option(NamedTuple):
+    """One option of another system, or several that are alike: a row of its page in ``docs/coming-from``."""
+
+    names: tuple[str, ...]
+    """Names as its files have them; that of an attribute of XML has its element's in front. ``log.*`` stands for all
+    that begin so."""
+    here: str
+    """Headway's counterpart, in Markdown; empty: there is none."""
+    differs: str
+    """The difference; the reason, if there is no counterpart."""
+    restricts: bool = False
+    """Whether it may keep clients out, or from something. Without a counterpart it closes what is imported."""
+
+
+class Result(StrEnum):
+    """The fate of a setting."""
+
+    CARRIED = "carried over"
+    SAME = "so here anyway"
+    LOST = "without counterpart"
+
+
+class Outcome(NamedTuple):
+    """The fate of one setting of a file."""
+
+    where: Where
+    option: str
+    """The setting's name, for people."""
+    value: str
+    result: Result
+    why: str = ""
+    """The reason, if it has no counterpart or needs none."""
+
+    def __str__(self) -> str:
+        value = f" = {self.value}" if self.value else ""
+        return f"{self.where}: {self.option}{value}: {self.why}"
+
+
+# -- draft -------------------------------------------------------------------------------------------------------------
+
 
 TABLES = ("server", "auth", "pool", "retained", "journal")
 POLICIES_MAX, LISTENERS_MAX = 1000, 1000

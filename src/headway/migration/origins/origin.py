@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
 from typing import NamedTuple
 
 from headway.migration.draft import Draft, Option
 from headway.migration.formats import ITEM, Bad, File, Node
-from headway.migration.origins.option_table import options_of
+from headway.store.toml import parse_toml
+
+# -- option table ------------------------------------------------------------------------------------------------------
+#
+# The tables of options, one TOML file per origin. Pages of ``docs/coming-from`` have the same rows.
+
+
+@cache
+def options_of(name: str) -> tuple[Option, ...]:
+    """Returns the known options of an origin, in the order of its page."""
+    text = resources.files("headway.migration.origins").joinpath("options", f"{name}.toml").read_text(encoding="utf-8")
+    return tuple(
+        Option(tuple(row["names"]), row.get("here", ""), row.get("differs", ""), row.get("restricts", False))
+        for row in parse_toml(text)["option"]
+    )
+
+
+# -- origin ------------------------------------------------------------------------------------------------------------
+
 
 _ELEMENT = re.compile(r"<\s*(?:[\w-]+:)?([A-Za-z][\w.-]*)")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)

@@ -26,8 +26,7 @@ from headway.core.base import ConfigError
 from headway.core.governance import SWEEP_S
 from headway.pipeline.lab.plans.candidates import Candidate, as_recorded
 from headway.pipeline.lab.replays.candidate_replay import HITS
-from headway.pipeline.lab.replays.lateness import late_stretches
-from headway.pipeline.lab.replays.trace import COLUMNS, HELD_MS
+from headway.pipeline.lab.replays.trace import COLUMNS, HELD_MS, late_stretches
 from headway.pipeline.lab.tasks import BUCKET, HOLDINGS, PASSAGES, POOLED, RecordedRun, pools, replays
 from headway.pipeline.lake import READ, read_table, spark_schema
 

@@ -18,11 +18,9 @@ from headway.core.log import Pool
 from headway.core.policy import Policy
 from headway.pipeline.lab.plans.candidates import Candidate, CandidatePool
 from headway.pipeline.lab.replays.base import Bucket, Recording
-from headway.pipeline.lab.replays.candidate_replay import Passage
-from headway.pipeline.lab.replays.clients import Client
-from headway.pipeline.lab.replays.lateness import Late, RecordedLateness
+from headway.pipeline.lab.replays.candidate_replay import Client, Passage
 from headway.pipeline.lab.replays.pools import Eviction, Holding, Level, replay_pool
-from headway.pipeline.lab.replays.trace import read_traces
+from headway.pipeline.lab.replays.trace import Late, RecordedLateness, read_traces
 
 
 class RecordedRun(msgspec.Struct, frozen=True):

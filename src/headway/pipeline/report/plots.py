@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import plotly.graph_objects as go
 
-from headway.pipeline.report import hover, words
+from headway.pipeline.report import html as hover
+from headway.pipeline.report import words
 
 TOP = 20
 CHAR_SHARE, LINE_SHARE, MARK_SHARE = 0.0105, 0.06, 0.015

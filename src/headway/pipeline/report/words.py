@@ -21,7 +21,7 @@ NAME_MAX = 36
 CANDIDATE_MAX = 160
 """Candidates of one grid differ anywhere in their names, so these are hardly ever shortened."""
 FORECAST_FROM_S = 180.0
-"""There is no forecast from less than this (``measures/forecast.py``)."""
+"""There is no forecast from less than this (``pipeline/measures.py``)."""
 CAUSES = {
     "network": "network",
     "application": "application does not read",

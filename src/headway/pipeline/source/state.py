@@ -18,10 +18,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headway.core.base import format_size
-from headway.pipeline.broker.broker_client import BrokerClient, StateHead
-from headway.pipeline.broker.errors import SourceError, in_one_line
-from headway.pipeline.source.loss import miss
+from headway.pipeline.broker import BrokerClient, SourceError, StateHead, in_one_line
 from headway.pipeline.source.options import Options
+from headway.pipeline.source.reading import miss
 from headway.store.records import SCHEMA, gathered
 
 STATE = SCHEMA.append(pa.field("as_of", pa.int64(), nullable=False))

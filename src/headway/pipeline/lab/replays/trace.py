@@ -6,18 +6,267 @@ Times are seconds since the recording began, bytes and records count since the s
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from math import inf
 from typing import Any
 
 from headway.core.base import Reason
 from headway.core.clients import POLLS_PROTOCOL
 from headway.core.message import parse_shared_filter, spellings
-from headway.pipeline.lab.replays.curves import curves, gone_on, next_tight
-from headway.pipeline.lab.replays.lateness import AGES, ON_TIME, RecordedLateness, on_the_clock
-from headway.pipeline.lab.replays.reach import Reach
-from headway.pipeline.lab.replays.stretches import STANDS, Stretches, seconds_of
+from headway.core.policy import Lateness
+from headway.pipeline.lab.replays.curves import ROUNDING_S, STUCK_S, curves, gone_on, next_tight, went_on
+
+# -- lateness ----------------------------------------------------------------------------------------------------------
+#
+# The broker's own lateness, as recorded: the broker charges it to no consumer, and neither does a replay.
+#
+# A row of ``broker_samples`` says by how much sweeps have come too late in all. What was added from one row to the next
+# is taken as one late stretch in the middle of them: up to its end nobody was looked at, and the sweep that ended it
+# judged nobody (core/governance/governor.py).
+
+
+Late = tuple[float, float]
+"""When a late sweep came, in seconds since the recording began, and by how many seconds it was late."""
+
+
+class RecordedLateness(Lateness):
+    """All late stretches of a run, ascending and apart from each other. Unlike the broker's it knows those to come,
+    which count for nothing yet."""
+
+    __slots__ = ("_begins", "_ends", "_sums")
+
+    def __init__(self, stretches: Iterable[Late] = ()) -> None:
+        super().__init__()
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+        for at, seconds in sorted(stretches):
+            begin = max(at - seconds, self._ends[-1] if self._ends else at - seconds)
+            if begin < at:
+                self._begins.append(begin)
+                self._ends.append(at)
+        self._sums = [0.0, *accumulate(end - begin for begin, end in zip(self._begins, self._ends, strict=True))]
+
+    def __bool__(self) -> bool:
+        return bool(self._ends)
+
+    def within(self, since: float, now: float) -> float:
+        """Returns how many of the seconds from ``since`` to ``now`` the broker was late."""
+        return max(0.0, self._upto(now) - self._upto(since)) if self._ends else 0.0
+
+    def total(self, now: float) -> float:
+        """Returns the sum of the lateness that the governor knew of at that time."""
+        return self._sums[bisect_right(self._ends, now)]
+
+    def since(self, now: float, seconds: float) -> float:
+        """Returns the time since which so many seconds had passed at ``now``, those of lateness not counted."""
+        since = now - seconds
+        for k in range(bisect_right(self._begins, now) - 1, -1, -1):
+            if self._ends[k] <= since:
+                break
+            since -= min(self._ends[k], now) - self._begins[k]
+        return since
+
+    def next_sweep(self, time: float, sweep_s: float) -> float:
+        """Returns when consumers are looked at, if a sweep is due at that time."""
+        k = bisect_left(self._ends, time)
+        late = k < len(self._ends) and self._begins[k] < time
+        return self._ends[k] + sweep_s if late else time
+
+    def _upto(self, time: float) -> float:
+        k = bisect_right(self._ends, time)
+        begun = k < len(self._begins) and self._begins[k] < time
+        return self._sums[k] + (time - self._begins[k] if begun else 0.0)
+
+
+ON_TIME = RecordedLateness()
+AGES = ("lag_age_ms", "blocked_ms", "credit_exhausted_ms", "ack_age_ms", "unread_ms", "unacknowledged_ms")
+
+
+def on_the_clock(rows: Sequence[Mapping[str, Any]], lateness: RecordedLateness) -> Sequence[Mapping[str, Any]]:
+    """Returns the samples with all their ages by the clock, those of the broker's lateness included."""
+    return [_by_clock(row, lateness) for row in rows] if lateness else rows
+
+
+def _by_clock(row: Mapping[str, Any], lateness: RecordedLateness) -> dict[str, Any]:
+    time = row["time"]
+    ages = {name: (time - lateness.since(time, row[name] / 1000)) * 1000 for name in AGES if (row.get(name) or 0) > 0}
+    if row["ended"]:
+        ages.pop("lag_age_ms", None)  # in a last row it is by the clock already
+    return {**row, **ages}
+
+
+def late_stretches(rows: Iterable[tuple[float, float, float]]) -> tuple[Late, ...]:
+    """Returns the late stretches of a run. ``rows``: of ``broker_samples``, those in which lateness grew: the time of
+    the row before, the row's own, and by how many seconds it grew."""
+    found = []
+    for before, time, seconds in rows:
+        at = min(time, (before + time + seconds) / 2)
+        found.append((at, seconds))
+    return tuple(found)
+
+
+# -- reach -------------------------------------------------------------------------------------------------------------
+#
+# Reach: how much of what a client was given had reached it, as a function of time.
+#
+# Its host acknowledges in steps. Samples tell where it stood each time, since when it has stood still, and how long it
+# usually does. So the steps between two samples are placed where they were seen to be: the last one by the second
+# sample, the others a usual pause apart. Where that is not known it went on evenly.
+
+
+SAME_LOOK_S = 0.05
+"""Looks of a replay and of the recording are the same if they are this close. A step is seen at a look."""
+STEPS_MAX = 10
+
+
+class Reach:
+    def __init__(self, rows: Sequence[Mapping[str, Any]], capacity: Callable[[float], float]) -> None:
+        """``rows``: the samples in order. ``capacity``: what it could have taken until then, which tells how what it
+        was given between two samples is spread over the time."""
+        self._seen = [row["time"] for row in rows]
+        self._drained = [float(row["drained_bytes"]) for row in rows]
+        self._lumps = [row.get("lump_bytes") or 0.0 for row in rows]
+        self._capacity = capacity
+        self._known = any(row.get("unacknowledged_bytes") for row in rows)
+        self._times: list[float] = []
+        self._reached: list[float] = []
+        for time, reached in _points(rows) if self._known else ():
+            self._times.append(time)
+            self._reached.append(reached)
+
+    def unacknowledged(self, time: float) -> int:
+        """Returns how many bytes of those that it was given had not reached it."""
+        return max(0, round(self._given(time) - self._at(time))) if self._known else 0
+
+    def lump(self, time: float) -> float:
+        """Returns how many of them it may have read all the same."""
+        return self._lumps[max(0, bisect_right(self._seen, time + SAME_LOOK_S) - 1)]
+
+    def _given(self, time: float) -> float:
+        k = bisect_right(self._seen, time)
+        if k == 0 or k == len(self._seen):
+            return self._drained[max(0, k - 1)]
+        low, high = (self._capacity(self._seen[index]) for index in (k - 1, k))
+        part = (self._capacity(time) - low) / (high - low) if high > low else 1.0
+        return self._drained[k - 1] + part * (self._drained[k] - self._drained[k - 1])
+
+    def _at(self, time: float) -> float:
+        k = bisect_right(self._times, time)
+        if k == 0 or k == len(self._times):
+            return self._reached[max(0, k - 1)]
+        (t0, t1), (low, high) = self._times[k - 1 : k + 1], self._reached[k - 1 : k + 1]
+        return low + (high - low) * (time - t0) / (t1 - t0) if t1 > t0 else high
+
+
+def _points(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Returns (time, bytes that have reached it), times ascending; between two of them it goes on evenly."""
+    found = [(rows[0]["time"], _reached(rows[0]))]
+    for before, after in pairwise(rows):
+        (t0, low), (t1, high) = (before["time"], _reached(before)), (after["time"], _reached(after))
+        last, after_t0 = t1 - after["blocked_ms"] / 1000, t0 + ROUNDING_S
+        if after["blocked_ms"] > 0 and t0 < last and high > low:
+            first = went_on(before, after)
+            if first is None:
+                first = last if before["blocked_ms"] > 0 else t0
+            pause = (after.get("usual_pause_ms") or 0.0) / 1000
+            steps = 1 + round((last - first) / pause) if pause > 0 else STEPS_MAX
+            if first == t0 or steps >= STEPS_MAX:
+                found += [(max(t0, first - SAME_LOOK_S), low), (max(after_t0, last - SAME_LOOK_S), high)]
+            else:
+                for step in range(steps):
+                    time = max(after_t0, first + (last - first) * step / max(1, steps - 1) - SAME_LOOK_S)
+                    found += [(time, low + (high - low) * part / steps) for part in (step, step + 1)]
+        found.append((t1, high))
+    return _ascending(found)
+
+
+def _reached(row: Mapping[str, Any]) -> float:
+    return float(row["drained_bytes"] - (row.get("unacknowledged_bytes") or 0))
+
+
+def _ascending(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Returns the points, none of which is before another in time or in bytes."""
+    found = [points[0]]
+    for time, reached in points[1:]:
+        found.append((max(time, found[-1][0]), max(reached, found[-1][1])))
+    return found
+
+
+# -- stretches ---------------------------------------------------------------------------------------------------------
+#
+# Stretches: when a consumer stood still, since when, and for how long it usually does, as its samples tell.
+
+
+STANDS = {
+    "blocked_ms": "usual_pause_ms", "unread_ms": "unread_pause_ms", "credit_exhausted_ms": "",
+    "unacknowledged_ms": "ack_pause_ms",
+}  # fmt: skip
+"""For how long a consumer has taken, read or acknowledged nothing; and for how long it usually does."""
+_SAME_S = 0.05
+"""The most by which two samples of one blocked stretch differ in its beginning."""
+
+
+class Stretches:
+    """Times at which a condition held, and since when: its socket was blocked, or its window full."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], column: str, end: float) -> None:
+        """``column``: for how many milliseconds it has been so, 0 if it is not. What has long been so in the last row
+        stays so up to ``end``; any other stretch ends where the consumer went on, or at the last row that says so."""
+        self._seen = [row["time"] for row in rows]
+        self._pauses = seconds_of(rows, STANDS[column])
+        self._since: list[float] = []
+        self._until: list[float] = []
+        before: Mapping[str, Any] | None = None
+        for row in rows:
+            moved = went_on(before, row) if before is not None and column == "blocked_ms" else None
+            was_so = before is not None and before[column] > 0
+            of_last_look = row["ended"] and before is not None and 0 < before[column] <= row[column]
+            before = row
+            if moved is not None and self._until:
+                self._until[-1] = max(self._until[-1], moved)
+            if row[column] <= 0:
+                continue
+            time = row["time"]
+            since = time - row[column] / 1000
+            if self._since and (since <= self._since[-1] + _SAME_S or of_last_look):
+                self._until[-1] = time
+            else:
+                if was_so and column == "credit_exhausted_ms":
+                    self._until[-1] = max(self._until[-1], since)  # it gets a record for each it settles
+                self._since.append(since)
+                self._until.append(time)
+        if self._until and rows[-1][column] >= STUCK_S * 1000:
+            self._until[-1] = max(end, self._until[-1])
+
+    def pause(self, time: float) -> float:
+        """Returns for how long the client usually stood so between two steps, as of that time.
+
+        It grows only with a step. So where the client has stood still up to the next sample, that sample has it; it may
+        be the first that does, because only a consumer that lags is measured."""
+        following = bisect_left(self._seen, time)
+        if following < len(self._seen) and self.since(self._seen[following]) <= time:
+            return self._pauses[following]
+        return self._pauses[max(0, bisect_right(self._seen, time) - 1)]
+
+    def since(self, time: float) -> float:
+        """Returns since when it has been so at that time; ``inf`` if it is not."""
+        k = bisect_right(self._since, time) - 1
+        following = k + 1
+        if following < len(self._since) and self._since[following] <= time + SAME_LOOK_S:
+            seen = bisect_left(self._seen, time - ROUNDING_S)
+            if self._seen[seen] > self._since[following]:
+                return self._since[following]  # the look that saw it begin, and none that did not yet
+        return self._since[k] if k >= 0 and time <= self._until[k] else inf
+
+
+def seconds_of(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
+    """Returns a column in seconds; 0 where an older lake does not have it."""
+    return [(row.get(column) or 0.0) / 1000 for row in rows]
+
+
+# -- trace -------------------------------------------------------------------------------------------------------------
+
 
 COLUMNS = (
     "run", "time", "subscription", "seq", "client", "filter", "lane", "listener", "protocol", "durable",

@@ -1,26 +1,140 @@
-"""The broker's admin API as a query asks it: offsets, records as Arrow, and its cursor.
-
-A broker that is away, or too busy, is waited for. What it refuses is raised in its own words.
-"""
+"""Requests to the broker's admin API, for reading and for writing; their errors, and the values of options."""
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
+from functools import wraps
 from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPSConnection
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
 from headway.client.address import LOG_IN, endpoint
-from headway.core.base import ConfigError
-from headway.pipeline.broker.backoff import Backoff
-from headway.pipeline.broker.errors import Away, OffsetsGone, SourceError
+from headway.core.base import ConfigError, HeadwayError, parse_duration
+from headway.core.message import BadTopic
 
+# -- backoff -----------------------------------------------------------------------------------------------------------
+#
+# Backoff: waits for a broker that is away, with pauses that become longer, and not for ever.
+
+
+PAUSE_S = 0.05
+PAUSE_MAX_S = 2.0
+
+
+class Backoff:
+    def __init__(self, seconds: float) -> None:
+        self._until_s = time.monotonic() + seconds
+        self._pause_s = PAUSE_S
+
+    def wait(self, error: Exception) -> None:
+        """Pauses; raises the error once it has waited too long."""
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise error
+        time.sleep(min(self._pause_s, left_s))
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+#
+# Errors that end a query: one line each, as Spark shows them below its own.
+
+
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class SourceError(HeadwayError):
+    """An error to put right, or a broker that refuses."""
+
+
+class Away(SourceError):
+    """The broker does not answer, or not to the end. It may pass."""
+
+
+class OffsetsGone(SourceError):
+    """The broker has deleted what was asked for."""
+
+    def __init__(self, text: str, earliest: int) -> None:
+        super().__init__(text)
+        self.earliest = earliest
+
+
+class DataLoss(SourceError):
+    """Records that this query was to have are not there any more."""
+
+
+def in_one_line(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorates a method that Spark calls: an error reaches Spark as one line, without our traceback."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except HeadwayError as error:
+            raise error.with_traceback(None) from None
+
+    return called
+
+
+# -- option values -----------------------------------------------------------------------------------------------------
+#
+# Options of a read or a write, ``.option(...)``: their texts become values. Spark does not tell capital letters from
+# small ones.
+
+
+SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comment|option\..*|spark\..*")
+"""Options that Spark adds: the path of ``load(path)``, and the properties of a table."""
+Readers = Mapping[str, tuple[str, Callable[[str], Any]]]
+"""Readers by option: the field that it sets, and the function that reads its text."""
+_WORDS = {"true": True, "false": False}
+
+
+def read_values(given: Mapping[str, str], known: Readers) -> dict[str, Any]:
+    """Returns the fields that options were given for. Raises ConfigError."""
+    said = {name.lower(): text.strip() for name, text in given.items()}
+    names = {name.lower() for name in known}
+    for name in said:
+        if name not in names and not SPARKS_OWN.fullmatch(name):
+            near = difflib.get_close_matches(name, names, n=1)
+            meant = "".join(f"; did you mean {one}?" for one in known if one.lower() in near)
+            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(known, key=str.lower))}{meant}")
+    values: dict[str, Any] = {}
+    for name, (attribute, read) in known.items():
+        if text := said.get(name.lower()):
+            try:
+                values[attribute] = read(text)
+            except (ConfigError, BadTopic) as error:
+                raise ConfigError(f"option {name}: {error}") from None
+    return values
+
+
+def read_flag(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise ConfigError(f'"{text}" is neither true nor false')
+    return _WORDS[text.lower()]
+
+
+def read_seconds(text: str) -> float:
+    """Reads a duration; a bare number is in seconds, as Spark makes texts of numbers."""
+    return parse_duration(float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else text)
+
+
+# -- broker client -----------------------------------------------------------------------------------------------------
+#
+# The broker's admin API as a query asks it: offsets, records as Arrow, and its cursor.
+#
+# A broker that is away, or too busy, is waited for. What it refuses is raised in its own words.
+
+
 BUSY = (502, 503, 504)
 TOO_MANY = 429
 GONE = 410

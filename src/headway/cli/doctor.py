@@ -1,20 +1,64 @@
-"""The machine: open files, memory, disks, the kernel's limits for sockets, and whether the ports are free."""
+"""`headway doctor`: is everything here that the broker needs? Each trouble comes with the command that mends it."""
 
 from __future__ import annotations
 
 import errno
 import getpass
 import os
+import platform
 import resource
 import shlex
 import shutil
 from collections.abc import Iterator
+from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
-from headway.cli.doctor.finding import Finding, bad, doubtful, good
-from headway.core.base import format_count, format_size
+from headway import __version__
+from headway.core.base import ConfigError, format_count, format_size
+from headway.pipeline.java import check_java
 from headway.server.config import Settings, Url, host_limits, writable
 from headway.server.transport import bound
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+#
+# A finding of `headway doctor`: what was looked at, how it is, and the command that mends it.
+
+
+class State(StrEnum):
+    GOOD = "good"
+    DOUBTFUL = "doubtful"
+    """The broker runs, and less well than it could."""
+    BAD = "bad"
+    """The broker does not start, or loses what it should keep."""
+
+
+class Finding(NamedTuple):
+    subject: str
+    """A short name, such as ``descriptors``."""
+    state: State
+    text: str
+    mend: str = ""
+    """A command, or a line for the config; empty where nothing is wrong."""
+
+
+def good(subject: str, text: str) -> Finding:
+    return Finding(subject, State.GOOD, text)
+
+
+def doubtful(subject: str, text: str, mend: str) -> Finding:
+    return Finding(subject, State.DOUBTFUL, text, mend)
+
+
+def bad(subject: str, text: str, mend: str) -> Finding:
+    return Finding(subject, State.BAD, text, mend)
+
+
+# -- machine -----------------------------------------------------------------------------------------------------------
+#
+# The machine: open files, memory, disks, the kernel's limits for sockets, and whether the ports are free.
+
 
 BACKLOG = 4096
 """Connections that a listener lets wait to be accepted (server/listener.py)."""
@@ -154,3 +198,73 @@ def _port(key: str, url: Url) -> Finding:
             return bad(key, f"{url}: this machine has no such address", "ip address")
         return bad(key, f"{url}: {(error.strerror or str(error)).lower()}", "ip address; sudo ss -ltnp")
     return good(key, f"{url} is free")
+
+
+# -- software ----------------------------------------------------------------------------------------------------------
+#
+# Software: versions of Python, Headway and what it needs; of Java and Spark, where Spark is installed or asked for.
+
+
+EXTRAS = {"telemetry": "pyarrow", "otel": "opentelemetry-exporter-otlp-proto-http", "spark": "pyspark"}
+"""Extras, and the package by which one knows that it is installed."""
+_TABLES = {"telemetry": "[telemetry]", "otel": "[traces]", "spark": "[views]"}
+"""The tables of the config that ask for them."""
+_BASE = "headway"
+
+
+def software(settings: Settings) -> Iterator[Finding]:
+    yield good("python", f"{platform.python_version()} ({platform.python_implementation()})")
+    yield from _packages()
+    wanted = {
+        "telemetry": settings.telemetry.enabled, "otel": settings.traces.enabled, "spark": bool(settings.views)
+    }  # fmt: skip
+    for extra, package in EXTRAS.items():
+        yield from _extra(extra, package, wanted=wanted[extra])
+
+
+def _packages() -> Iterator[Finding]:
+    """Compares what is installed with what this version of Headway needs."""
+    try:
+        needed = metadata.requires(_BASE) or []
+    except metadata.PackageNotFoundError:
+        yield good("headway", f"{__version__}, from a folder of sources")
+        return
+    missing = []
+    for line in needed:
+        requirement, _, marker = line.partition(";")
+        if "extra" in marker:
+            continue
+        name = _name_of(requirement)
+        try:
+            metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        yield bad("headway", f"{__version__} lacks {', '.join(missing)}", f"pip install 'headway=={__version__}'")
+    else:
+        yield good("headway", f"{__version__}, with all that it needs")
+
+
+def _name_of(requirement: str) -> str:
+    """Returns ``pyjwt`` of ``pyjwt>=2.10``."""
+    end = next((at for at, char in enumerate(requirement) if not (char.isalnum() or char in "-_.")), len(requirement))
+    return requirement[:end]
+
+
+def _extra(extra: str, package: str, *, wanted: bool) -> Iterator[Finding]:
+    install = f"pip install 'headway[{extra}]'"
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        if wanted:
+            yield bad(extra, f"the config has {_TABLES[extra]}, and {package} is not installed", install)
+        else:
+            yield good(extra, f"not installed, and not asked for ({install})")
+        return
+    yield good(extra, f"{package} {version}")
+    if extra == "spark":
+        try:
+            yield good("java", str(check_java()))
+        except ConfigError as error:
+            text, _, mend = str(error).rpartition(": ")
+            yield bad("java", text, mend)

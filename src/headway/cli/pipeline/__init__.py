@@ -1,1 +1,0 @@
-"""`headway pipeline`: what telemetry says of slow consumers; views of topics."""

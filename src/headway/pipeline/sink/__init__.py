@@ -1,1 +1,0 @@
-"""Writing from Spark: ``format(\"headway\")`` as a sink; each row is published exactly once."""

@@ -22,7 +22,8 @@ from tests.passwords import cheap_hash
 from headway.cli.admin import AdminClient, LoginRefused
 from headway.client.address import read_admin_url
 from headway.core.base.errors import ConfigError
-from headway.pipeline.broker import BrokerClient, SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 from headway.server.config.auth import new_token
 
 TOKEN, DIGEST = new_token()

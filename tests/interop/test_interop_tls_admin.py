@@ -15,7 +15,8 @@ from tests.interop.tls_house import House
 from tests.interop.waiting import PATIENCE_S
 
 from headway.client.address import read_admin_url
-from headway.pipeline.broker import BrokerClient, SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 
 pytest_plugins = ("tests.interop.tls_fixtures",)
 

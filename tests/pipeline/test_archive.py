@@ -19,7 +19,7 @@ from tests.interop.records import ask, recording
 from tests.interop.waiting import until
 
 from headway.pipeline.archive import ArchiveFormat, Folder, compact, open_folder, update
-from headway.pipeline.broker import BrokerClient
+from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.reading import ArchiveSpan, OffsetFinder, open_archived_topic
 

@@ -19,7 +19,7 @@ from tests.interop.waiting import until
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy
 
-from headway.pipeline.broker import DataLoss, SourceError
+from headway.pipeline.broker.errors import DataLoss, SourceError
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.reading import Span
 from headway.pipeline.source.source import TopicStream

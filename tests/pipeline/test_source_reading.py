@@ -20,7 +20,8 @@ from tests.interop.waiting import PATIENCE_S, until
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy
 
-from headway.pipeline.broker import Away, BrokerClient, DataLoss, SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import Away, DataLoss, SourceError
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.reading import OffsetFinder, Span, read
 

@@ -24,7 +24,7 @@ from tests.interop.waiting import PATIENCE_S
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy
 
-from headway.pipeline.broker import DataLoss, SourceError
+from headway.pipeline.broker.errors import DataLoss, SourceError
 from headway.pipeline.source.options import read_options
 from headway.pipeline.source.state import PART_BYTES, StateBatch, read_state
 from headway.server.streams.state import QUERIES_PER_CLIENT

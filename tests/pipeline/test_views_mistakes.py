@@ -12,7 +12,8 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 
 from headway.core.base.errors import ConfigError
-from headway.pipeline.broker import BrokerClient, SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 from headway.pipeline.session import error_text
 from headway.pipeline.views.run import start_view
 from headway.pipeline.views.schema import (

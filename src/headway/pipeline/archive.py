@@ -25,7 +25,8 @@ from pyspark.sql.types import StructType
 
 from headway.core.base import ConfigError, parse_duration
 from headway.core.message import table_name
-from headway.pipeline.broker import BrokerClient, SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 from headway.pipeline.lake import check_folder, locked
 from headway.pipeline.session import MEMORY, error_text, open_session, progress, run_graph, stop_signal
 from headway.store.atomic_write import atomic_write

@@ -20,15 +20,8 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructT
 from headway.client.address import default_admin_url, read_admin_url
 from headway.core.base import ConfigError
 from headway.core.message import validate_topic
-from headway.pipeline.broker import (
-    BrokerClient,
-    Readers,
-    SourceError,
-    in_one_line,
-    read_flag,
-    read_seconds,
-    read_values,
-)
+from headway.pipeline.broker.broker_client import BrokerClient, Readers, read_flag, read_seconds, read_values
+from headway.pipeline.broker.errors import SourceError, in_one_line
 from headway.store.records import PROPERTIES, gathered
 from headway.store.rows import QOS, ROWS
 

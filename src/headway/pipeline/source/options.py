@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from headway.client.address import default_admin_url, read_admin_url
 from headway.core.base import ConfigError, parse_count, parse_size
 from headway.core.message import validate_filter
-from headway.pipeline.broker import Readers, read_flag, read_seconds, read_values
+from headway.pipeline.broker.broker_client import Readers, read_flag, read_seconds, read_values
 
 EARLIEST, LATEST = "earliest", "latest"
 FOR_BATCHES = ("to", "pushFilters")

@@ -28,7 +28,8 @@ from pyspark.sql.datasource import (
 from headway.core.base import ConfigError, HeadwayError
 from headway.core.message import BadTopic, covers, matches, validate_topic
 from headway.pipeline.archive import File, Folder, folders_of
-from headway.pipeline.broker import Away, Backoff, BrokerClient, DataLoss, OffsetsGone
+from headway.pipeline.broker.broker_client import Backoff, BrokerClient
+from headway.pipeline.broker.errors import Away, DataLoss, OffsetsGone
 from headway.pipeline.source.options import EARLIEST, LATEST, OFFSET, Options
 from headway.store.records import SCHEMA
 

@@ -32,7 +32,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headway.core.base import ConfigError
-from headway.pipeline.broker import BrokerClient, OffsetsGone, in_one_line
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import OffsetsGone, in_one_line
 from headway.pipeline.source.options import Options, for_batches, for_streams, read_options
 from headway.pipeline.source.reading import DELETED, ArchiveSpan, Bounds, OffsetFinder, Span, go_back, lose, read
 

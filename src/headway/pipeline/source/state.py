@@ -18,7 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headway.core.base import format_size
-from headway.pipeline.broker import BrokerClient, SourceError, StateHead, in_one_line
+from headway.pipeline.broker.broker_client import BrokerClient, StateHead
+from headway.pipeline.broker.errors import SourceError, in_one_line
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.reading import miss
 from headway.store.records import SCHEMA, gathered

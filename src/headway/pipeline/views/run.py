@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 from headway.core.base import ConfigError
 from headway.core.message import matches
 from headway.pipeline.admin import admin_url
-from headway.pipeline.broker import SourceError
+from headway.pipeline.broker.errors import SourceError
 from headway.pipeline.lake import locked
 from headway.pipeline.session import MEMORY, error_text, open_session, progress, stop_signal
 from headway.pipeline.views.publish import RUNNING, STARTING, Status, limit_bytes, published

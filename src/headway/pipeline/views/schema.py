@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from headway.core.base import ConfigError
 from headway.core.message import DELETE, EVENT
-from headway.pipeline.broker import BrokerClient
+from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.session import error_text
 from headway.pipeline.source.options import Options
 from headway.server.config import SourceTable, ViewTable

@@ -1,4 +1,7 @@
-"""Requests to the broker's admin API, for reading and for writing; their errors, and the values of options."""
+"""The broker's admin API as a query asks it: offsets, records as Arrow, and its cursor.
+
+A broker that is away, or too busy, is waited for. What it refuses is raised in its own words.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,18 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from functools import wraps
 from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPSConnection
-from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
 from headway.client.address import LOG_IN, endpoint
-from headway.core.base import ConfigError, HeadwayError, parse_duration
+from headway.core.base import ConfigError, parse_duration
 from headway.core.message import BadTopic
+from headway.pipeline.broker.errors import Away, OffsetsGone, SourceError
+
+T = TypeVar("T")
 
 # -- backoff -----------------------------------------------------------------------------------------------------------
 #
@@ -41,48 +46,6 @@ class Backoff:
             raise error
         time.sleep(min(self._pause_s, left_s))
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-#
-# Errors that end a query: one line each, as Spark shows them below its own.
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class SourceError(HeadwayError):
-    """An error to put right, or a broker that refuses."""
-
-
-class Away(SourceError):
-    """The broker does not answer, or not to the end. It may pass."""
-
-
-class OffsetsGone(SourceError):
-    """The broker has deleted what was asked for."""
-
-    def __init__(self, text: str, earliest: int) -> None:
-        super().__init__(text)
-        self.earliest = earliest
-
-
-class DataLoss(SourceError):
-    """Records that this query was to have are not there any more."""
-
-
-def in_one_line(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a method that Spark calls: an error reaches Spark as one line, without our traceback."""
-
-    @wraps(call)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return call(*args, **kwargs)
-        except HeadwayError as error:
-            raise error.with_traceback(None) from None
-
-    return called
 
 
 # -- option values -----------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class Broker:
         self.retained.pool = pools[""]
         self.flap = flap or FlapControl()
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed, self._delivery_failed,
-                             self.registry.cuts)  # fmt: skip
+                             self.registry.cuts, self.registry.watched)  # fmt: skip
         self.traces = traces
         self._publishing = (
             Publishing(self.registry, self.retained) if traces is None

@@ -24,12 +24,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from math import inf
 
 from headway.core.consumer import GIVEN_UP, PAUSED, RESTING, Feed, Outlet, Predicate, Session, Subscription
 from headway.core.delivery.frames import Cuts, holds_back, marked
-from headway.core.delivery.rendering import COPIES_A_STEP, Losses, render, replay
+from headway.core.delivery.rendering import COPIES_A_STEP, Copied, Losses, copied_from, render, replay
 from headway.core.log import CHUNK_BYTES, Chunk
 from headway.core.message import matcher
 from headway.core.policy import Action, Which
@@ -302,16 +302,18 @@ STEPS_MIN = 32
 
 class Fanout:
     """Sends records to outlets. Calls ``on_lag`` for each subscription that falls behind, and ``lost`` for each record
-    that is left out. ``cuts``: what was cut for envelopes in this turn."""
+    that is left out. ``cuts``: what was cut for envelopes in this turn. ``watched``: who the governor looks at."""
 
     def __init__(self, on_lag: Callable[[Subscription, float], None], lost: Losses,
                  on_disk_error: Callable[[Subscription, OSError], None],
-                 on_bug: Callable[[Session, Exception], None], cuts: Cuts) -> None:
+                 on_bug: Callable[[Session, Exception], None], cuts: Cuts,
+                 watched: Container[Subscription]) -> None:
         self._on_lag = on_lag
         self.lost = lost
         self._on_disk_error = on_disk_error
         self._on_bug = on_bug
         self._cuts = cuts
+        self._watched = watched
         self.again: OrderedDict[Session, None] = OrderedDict()
         """The sessions whose last pump ended although there were bytes to send and room for them."""
         self.unfinished: dict[Feed, None] = {}
@@ -380,7 +382,9 @@ class Fanout:
     def _offer_to(self, subscriptions: Iterable[Subscription], end: int, now: float) -> None:
         """Offers these consumers the records up to ``end`` of their lane."""
         offers: dict[int, Offer] = {}
+        copies: dict[int, Copied | None] = {}
         laggards: list[Subscription] = []
+        unsent: list[Subscription] = []
         joined = self._joined
         for subscription in subscriptions:
             session = subscription.session
@@ -401,24 +405,43 @@ class Fanout:
             if offer is None:
                 offer = offers[position] = offer_from(subscription, end)
             views, total, plain = offer
+            copied = None
             if not plain:
-                laggards.append(subscription)
-                continue
+                if position not in copies:
+                    copies[position] = copied_from(subscription, now)
+                copied = copies[position]
+                if copied is None or not copied.fits(subscription):
+                    laggards.append(subscription)
+                    continue
+                total = copied.size
             if joined is not None and session in joined:
                 small = total <= JOINED_BYTES
                 if not (small and len(outlet.out) + total <= OUT_BYTES) and not self._drain(outlet, now):
                     laggards.append(subscription)
                     continue
-                if small:
-                    for view in views:
-                        outlet.out += view
-                    cursor.catch_up()
+            else:
+                small = False
+            if copied is not None:
+                frames = self._numbered(copied, subscription, now)
+                if frames is None:
+                    laggards.append(subscription)
                     continue
+                views = [frames]
+            if small:
+                for view in views:
+                    outlet.out += view
+                cursor.catch_up()
+                continue
             taken = outlet.send(views, total)
             if outlet.took(taken, total, now):
                 cursor.catch_up()
                 if joined is not None and len(session.subscriptions) > 1:
                     joined[session] = None
+                continue
+            if copied is not None:
+                outlet.out += memoryview(views[0])[taken:]
+                cursor.catch_up()
+                unsent.append(subscription)
                 continue
             cursor.advance(taken)
             if not cursor.at_boundary:
@@ -427,12 +450,24 @@ class Fanout:
         offers.clear()
         offer, views = None, []  # a lane cannot grow while its memory is on offer
         laggards = [subscription for subscription in laggards if subscription.has_more]
-        for subscription in laggards:
+        for subscription in (*unsent, *laggards):
             self.lag(subscription, now)
         for subscription in laggards:
             self.pump(subscription.session, now)
             if subscription.feed.live is not None and subscription.has_more:
                 start_conflating(subscription, now)
+
+    def _numbered(self, copied: Copied, subscription: Subscription, now: float) -> bytearray | None:
+        """Returns copied records with the consumer's ids. It is watched from now on, as one that has something to
+        acknowledge."""
+        frames = copied.number(subscription, now)
+        if frames is not None:
+            self._steps_left -= 1 / OFFERS_A_STEP + copied.count / COPIES_A_STEP
+            subscription.current_s = now
+            subscription.case.meter.caught_up(now)
+            if subscription not in self._watched:
+                self._on_lag(subscription, now)
+        return frames
 
     def go_on(self, now: float) -> None:
         """Goes on with the consumers that are left and the sessions in ``again``, as far as one turn may send."""

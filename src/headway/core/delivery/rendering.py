@@ -10,7 +10,7 @@ from math import ceil
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import EVERY_RECORD, Backfill, Delivery, Row, Session, Subscription
+from headway.core.consumer import EVERY_RECORD, GIVEN_UP, Backfill, Delivery, Row, Session, Subscription
 from headway.core.delivery.frames import (
     Cuts,
     address,
@@ -399,18 +399,11 @@ def _number_in_a_row(piece: bytearray, subscription: Subscription, chunk: Chunk,
                      now: float) -> bool:
     """Writes consecutive ids into a copy of records, all of which need one, and notes them as sent. Returns False if
     that is not possible: some need none, or the ids behind the last are not all free."""
-    channel, cursor, width = subscription.session.channel, subscription.cursor, subscription.dialect.id_bytes
-    holes, begin, count = chunk.holes[first:last], chunk.record_start(first), last - first
+    channel, cursor = subscription.session.channel, subscription.cursor
+    holes, count = chunk.holes[first:last], last - first
     if 0 in holes or not (first_id := channel.take_row(count)):
         return False
-    start, step = holes[0] - begin, holes[1] - holes[0] if count > 1 else 0
-    if count > 1 and width == 2 and holes == array(holes.typecode, range(holes[0], holes[0] + count * step, step)):
-        stop = start + (count - 1) * step + 1
-        piece[start:stop:step] = HIGH[first_id : first_id + count]
-        piece[start + 1 : stop + 1 : step] = LOW[first_id : first_id + count]
-    else:
-        for delivery_id, hole in enumerate(holes, first_id):
-            piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
+    _write_ids(piece, _places(holes, chunk.record_start(first)), first_id, subscription.dialect.id_bytes)
     number = chunk.first_number + first
     cursor.sent(number, chunk, count)
     row = Row(first_id, count, subscription, now, cursor, chunk, first, number)
@@ -419,6 +412,96 @@ def _number_in_a_row(piece: bytearray, subscription: Subscription, chunk: Chunk,
     else:
         channel.add_row(row)
     return True
+
+
+def _places(holes: array[int], begin: int) -> range | list[int]:
+    """Returns where the ids of records stand in a copy that begins at ``begin``; a range, if that is evenly."""
+    count, start = len(holes), holes[0] - begin
+    step = holes[1] - holes[0] if count > 1 else 1
+    if holes == array(holes.typecode, range(holes[0], holes[0] + count * step, step)):
+        return range(start, start + (count - 1) * step + 1, step)
+    return [hole - begin for hole in holes]
+
+
+def _write_ids(piece: bytearray, places: range | list[int], first_id: int, width: int) -> None:
+    """Writes consecutive ids to these places, in two columns if they are of two bytes and stand evenly."""
+    if width == 2 and type(places) is range:
+        stop, step, last_id = places.stop, places.step, first_id + len(places)
+        piece[places.start : stop : step] = HIGH[first_id:last_id]
+        piece[places.start + 1 : stop + 1 : step] = LOW[first_id:last_id]
+    else:
+        for delivery_id, place in enumerate(places, first_id):
+            piece[place : place + width] = delivery_id.to_bytes(width, "big")
+
+
+# -- copied ------------------------------------------------------------------------------------------------------------
+#
+# Copied records wait for many consumers at one position: only their delivery ids differ, or not even these (a remaining
+# lifetime is the same for all). They are taken from the chunk once, and numbered for each consumer, which catches up
+# without having lagged. What needs more than that is rendered as above.
+
+
+class Copied:
+    """The records at the end of a lane, from one position on."""
+
+    __slots__ = ("_chunk", "_first", "_first_id", "_frames", "_number", "_places", "_width", "count", "size")
+
+    def __init__(self, subscription: Subscription, chunk: Chunk, first: int, begin: int, size: int, now: float) -> None:
+        self._chunk, self._first = chunk, first
+        self._number = chunk.first_number + first
+        self.count, self.size = len(chunk) - first, size
+        self._frames = bytearray(memoryview(chunk.data)[begin : begin + size])
+        if chunk.expiries:
+            _age(self._frames, chunk, first, len(chunk), begin, now)
+        self._places = _places(chunk.holes[first:], begin) if chunk.holes else ()
+        self._width = subscription.dialect.id_bytes
+        self._first_id = 0
+        """The first of the ids that stand in the frames now."""
+
+    def fits(self, subscription: Subscription) -> bool:
+        """Tells whether the consumer can be sent all of it at once."""
+        session, channel = subscription.session, subscription.session.channel
+        if session.rest or session.half_sent is not None or session.life is GIVEN_UP or channel.replay:
+            return False
+        if self._chunk.largest > subscription.record_bytes_max:
+            return False
+        if not self._places:
+            return not subscription.request.qos
+        return (
+            subscription.window is channel and not channel.in_flight_bytes.counts and channel.left >= self.count
+            and exactly_once_position(subscription) is NOT_DURABLE
+        )  # fmt: skip
+
+    def number(self, subscription: Subscription, now: float) -> bytearray | None:
+        """Returns the frames for a consumer, and notes them as sent; None: the ids behind its last are not all free.
+        The next call changes them."""
+        if not self._places:
+            return self._frames
+        channel, cursor = subscription.session.channel, subscription.cursor
+        first_id = channel.take_row(self.count)
+        if not first_id:
+            return None
+        if first_id != self._first_id:  # consumers that came together have the same ids
+            _write_ids(self._frames, self._places, first_id, self._width)
+            self._first_id = first_id
+        cursor.sent(self._number, self._chunk, self.count)
+        row = Row(first_id, self.count, subscription, now, cursor, self._chunk, self._first, self._number)
+        channel.add_row(row)
+        return self._frames
+
+
+def copied_from(subscription: Subscription, now: float) -> Copied | None:
+    """Returns the records from the cursor on to the end of its lane, if they can be copied for many consumers."""
+    cursor = subscription.cursor
+    chunk = cursor.chunk
+    begin = cursor.position - chunk.start
+    size = chunk.stop - cursor.position
+    if chunk.next is not None or chunk.spill is not None or cursor.lane.bare or not 0 < size <= BATCH_BYTES:
+        return None
+    first = chunk.index_at(cursor.position)
+    if chunk.record_start(first) != begin or chunk.soonest_s <= now or 0 in chunk.holes[first:]:
+        return None
+    return Copied(subscription, chunk, first, begin, size, now)
 
 
 def _is_large(subscription: Subscription, chunk: Chunk, index: int) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.core.allowance import UNLIMITED, Allowance, Holdings, InFlightBytes
 from headway.core.base import NO_TIMER, PacketIds, Reason, moved
@@ -191,7 +191,7 @@ class Session:
         """Members of queues that are not offered records before the client can take more (``Registry.wake``)."""
         self.outlet: Outlet = NO_OUTLET
         self.gone_since_s = now
-        self.paused_by: dict[object, None] = {}
+        self.paused_by: dict[Any, None] = {}
         """The feeds, lanes, pools and journal that hold up this publisher."""
         self.paused_since_s = 0.0
         self.stalled_s = 0.0

@@ -168,9 +168,7 @@ class Enforcer:
             return  # the feed of a consumer that reads the archive has no publishers
         feed.gates.setdefault(subscription, now)
         subscription.session.gates[subscription] = None
-        if feed.gated and not feed.was_gated:
-            feed.was_gated = True
-            feed.gated_since_s = now
+        self._registry.backpressure.gate_shut(feed, now)
 
     def _spill(self, subscription: Subscription, now: float) -> None:
         """Spills the chunks that the consumer still needs, once for all consumers that need them."""

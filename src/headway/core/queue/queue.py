@@ -308,7 +308,8 @@ class Queue:
         for member in [gate for gate in old.gates if gate.reader.queue is self]:
             new.gates[member] = old.gates.pop(member)
         if new.gated and not new.was_gated:
-            new.was_gated, new.gated_since_s = True, old.gated_since_s
+            since_s = old.gated_since_s if old.was_gated else max(new.gates.values())
+            new.was_gated, new.gated_since_s = True, since_s
         self._registry.left[old] = None
 
     def moved_on(self) -> None:

@@ -119,6 +119,8 @@ class Backpressure:
         if by not in session.paused_by:
             session.paused_by[by] = None
             self.by_cause[cause_of(by)] += 1
+        if isinstance(by, Feed):
+            self.gate_shut(by, now)
         self.waiting.setdefault(by, {})[session] = None
 
     def resume(self, by: Holdup, now: float) -> None:
@@ -153,9 +155,10 @@ class Backpressure:
         """Forgets a publisher whose connection ends. One that comes back is held back anew by its first record."""
         for by in list(session.paused_by):
             self._let_go(session, by, now)
-            waiting = self.waiting.get(by)  # type: ignore[call-overload]
-            if waiting is not None and waiting.pop(session, self) is None and not waiting:
-                del self.waiting[by]  # type: ignore[arg-type]
+            waiting = self.waiting.get(by, {})
+            waiting.pop(session, None)
+            if not waiting:
+                self.waiting.pop(by, None)
 
     # -- wide records -------------------------------------------------------------------------------------------------
 
@@ -177,9 +180,15 @@ class Backpressure:
 
     # -- gates --------------------------------------------------------------------------------------------------------
 
+    def gate_shut(self, feed: Feed, now: float) -> None:
+        """Notes since when publishers to a feed are held back, if they are."""
+        if feed.gated and not feed.was_gated:
+            feed.was_gated, feed.gated_since_s = True, now
+
     def gate_opened(self, feed: Feed, now: float) -> None:
         """Lets publishers go on, after a gate of the feed was opened or its queue got another consumer."""
         if feed.gated:
+            self.gate_shut(feed, now)  # by those that are left
             own = next(gate.session for gate in feed.gates if gate.reader.gates)
             waiting = self.waiting.get(feed, {})
             if own in waiting and not feed.holds_back(own):  # a publisher never waits for itself

@@ -360,7 +360,7 @@ class LakeObserver:
             lagging = sum(len(queue.members) for queue in feed.queues if queue.backlog.has_more)
         else:
             lagging = consumers - len(feed.waiting) - len(feed.resting)
-        gated_s = feed.gated_s + (now - feed.gated_since_s if feed.gated else 0.0)
+        gated_s = feed.gated_s + (now - feed.gated_since_s if feed.was_gated else 0.0)
         self._recorder.add("topic_samples", (
             self._run, self._broker, self._time(now), trail.name, trail.rows, feed.key.filter, feed.key.pool.name,
             lane.count, lane.end, consumers, max(0, lagging), feed.slow, len(feed.gates), lane.resident_bytes,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -434,11 +435,27 @@ class Stage:
         self.checked += LANES_CHECKED
         for pool in self.broker.registry.distinct_pools():
             pool.check([feed.lane for feed in feeds if feed.lane.pool is pool])
+        self._check_clients()
         for session in self.broker.registry.sessions.values():
             session.channel.check()
         for pages in self.broker._turn._live._pages.values():
             if pages.built:
                 pages.check()
+
+    def _check_clients(self) -> None:
+        """What clients take up besides records is what their tabs, kept orders and aggregates say."""
+        registry = self.broker.registry
+        counted = Counter[Pool]()
+        for tab in (registry.declared, *(session.tab for session in registry.numbers.values())):
+            counted[tab.pool] += tab.bytes
+        for order in self.broker.orders._orders.values():
+            if not order.gone:
+                order.check()
+            counted[order.state.pool] += order.bytes
+        wills = bool(registry.deferred or self.broker.admission.waiting_wills)  # some may be on their way
+        for pool in registry.distinct_pools():
+            others = pool.clients_bytes - counted[pool] - pool.groups_bytes
+            assert others >= 0 if wills else others == 0, f"{others} bytes of {pool.name} are nobody's"
 
     def _carry_out(self) -> bool:
         """Whether there was anything."""

@@ -134,7 +134,7 @@ def test_of_many_topics_that_grew_a_client_gets_all(monkeypatch: pytest.MonkeyPa
         stage.turn()
     assert len(numbered) == 2 * len(topics)
     assert {topic: [int(one.payload.split()[0]) for one in reader.seen if one.topic == topic] for topic in topics} == (
-        dict.fromkeys(topics, list(range(6)))
+        {topic: list(range(6)) for topic in topics}
     )
     assert all_settled(reader)
 

@@ -70,6 +70,8 @@ class KeptOrder:
         self.owner = ""
         """The user, or the address, whose client was the first to follow it."""
         self.bytes = 0
+        self._counted_bytes = 0
+        """So many of them are counted in the pool."""
         self.bytes_max = bytes_max
         self.gone = ""
         """The reason why this order is no more; empty: it is there."""
@@ -98,7 +100,6 @@ class KeptOrder:
         if upto > self._pass.upto:
             self._pass.extend(upto)
         entries = self._pass.take(max(1, most // self.cost))
-        before = self.bytes
         for entry in entries:
             rank = None if entry.deleted else self._rank_of(entry.record)
             if rank is not None:
@@ -111,7 +112,7 @@ class KeptOrder:
             self._tidy_at = (self._tidy_at + 1) % len(self._blocks)
             self._tidy(self._tidy_at)
         self._built = self._built or self._pass.at_end
-        self.state.pool.add_clients(self.bytes - before)
+        self._count()
         if self.bytes > self.bytes_max:
             self.end("it takes up too much memory")
         return len(entries) * self.cost
@@ -122,7 +123,7 @@ class KeptOrder:
 
     def page(self, skip: int, top: int) -> list[Record]:
         """Returns records of the order as it is now: ``top`` at most, after ``skip`` others."""
-        before, at = self.bytes, 0
+        at = 0
         found: list[Record] = []
         while at < len(self._blocks) and len(found) < top:
             if not self._tidy(at):
@@ -132,12 +133,12 @@ class KeptOrder:
                 found += [entry.record for entry in entries[skip : skip + top - len(found)]]
             skip = max(0, skip - len(entries))
             at += 1
-        self.state.pool.add_clients(self.bytes - before)
+        self._count()
         return found
 
     def behind(self, rank: bytes, most: int) -> tuple[list[bytes], list[StateEntry]]:
         """Returns the records behind a rank, with their ranks: ``most`` at most."""
-        before, at = self.bytes, bisect_right(self._firsts, rank) - 1
+        at = bisect_right(self._firsts, rank) - 1
         ranks: list[bytes] = []
         entries: list[StateEntry] = []
         while at < len(self._blocks) and len(ranks) < most:
@@ -149,7 +150,7 @@ class KeptOrder:
             ranks += block.ranks[place:stop]
             entries += block.entries[place:stop]
             at += 1
-        self.state.pool.add_clients(self.bytes - before)
+        self._count()
         return ranks, entries
 
     def end(self, why: str) -> None:
@@ -157,8 +158,15 @@ class KeptOrder:
         if not self.gone:
             self.gone = why
             self._pass.close()
-            self.state.pool.add_clients(-self.bytes)
+            self._count()
+
+    def _count(self) -> None:
+        """Counts its bytes in the pool. A follower may look at it, and so tidy it, while it catches up; it may even end
+        it. What is gone takes up nothing."""
+        if self.gone:
             self.bytes = 0
+        self.state.pool.add_clients(self.bytes - self._counted_bytes)
+        self._counted_bytes = self.bytes
 
     def forget(self) -> WorkSteps:
         """Frees the memory of an order that is gone, in steps."""

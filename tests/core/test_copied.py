@@ -152,6 +152,18 @@ def test_what_is_left_of_a_lifetime_is_the_same_for_all() -> None:
     assert [reader.numbers for reader in readers] == [[0, 1, 2, 3]] * 4
 
 
+def test_what_expires_before_the_turn_ends_is_left_out() -> None:
+    stage = Stage()
+    publisher = stage.client("p")
+    readers = [stage.consumer(name, "t", qos) for name, qos in (("a", 0), ("b", 1))]
+    publisher.publish("t", 0, 2, qos=1, expiry_s=3)
+    publisher.publish("t", 2, 2, qos=1, expiry_s=30)
+    stage.now += 5.0
+    stage.turn()
+    assert [reader.numbers for reader in readers] == [[2, 3], [2, 3]]
+    assert all(reader.session.subscriptions["t"].counters.gap_records == {"expired": 2} for reader in readers)
+
+
 def test_too_large_for_some() -> None:
     stage = Stage()
     publisher, small, large = stage.client("p"), stage.client("small"), stage.consumer("large", "t", 1)

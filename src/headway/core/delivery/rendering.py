@@ -463,8 +463,6 @@ class Copied:
         session, channel = subscription.session, subscription.session.channel
         if session.rest or session.half_sent is not None or session.life is GIVEN_UP or channel.replay:
             return False
-        if self._chunk.largest > subscription.record_bytes_max:
-            return False
         if not self._places:
             return not subscription.request.qos
         return (

@@ -1,4 +1,4 @@
-"""The glossary, ARCHITECTURE.md and the sources name files, folders, classes and functions that exist."""
+"""The glossary, the pages on the project and the sources name files, folders, classes and functions that exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / "GLOSSARY.md", ROOT / "docs" / "ARCHITECTURE.md"]
+PAGES = [ROOT / "docs" / f"{name}.md"
+         for name in ("GLOSSARY", "ARCHITECTURE", "WAYS", "TURN", "DECISIONS", "EXTENDING")]  # fmt: skip
 SOURCES = [path for top in ("src", "tests", "examples", "bench", "demo") for path in (ROOT / top).rglob("*.py")]
 PATHS = {path.relative_to(ROOT).as_posix() for path in SOURCES}
 PATHS |= {parent.relative_to(ROOT).as_posix() for path in SOURCES for parent in path.parents if ROOT in parent.parents}
@@ -68,7 +69,7 @@ def test_every_file_that_a_docstring_or_a_comment_names_exists() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = paths(page.read_text())
-    assert len(named) > 20
+    assert len(named) > (20 if page.stem in ("GLOSSARY", "ARCHITECTURE") else 4)
     assert not sorted(path for path in named if not is_there(path))
 
 

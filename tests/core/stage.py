@@ -59,7 +59,8 @@ STUCK = 0.0
 LANES_CHECKED = 10
 TURNS_CHECKED, CHECKED_EACH = 40, 8
 """So many turns of a stage are checked, and then one in so many."""
-POLICIES = Path(__file__).parents[2] / "docs" / "POLICIES.md"
+DOCS = Path(__file__).parents[2] / "docs"
+ROWS = [DOCS / "FIVE_SYSTEMS.md", *sorted((DOCS / "five-systems").glob("*.md"))]
 SHARED = MqttDialect(5, 2, None, True, False)
 _BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -72,9 +73,9 @@ def terms_of(topic: dict[str, Any]) -> StateTerms:
 
 
 def documented(row: str) -> str:
-    """The TOML that docs/POLICIES.md gives for a row of the table: what people copy is what is tested."""
-    blocks = [block for block in _BLOCK.findall(POLICIES.read_text()) if re.match(rf"# {row}\b", block)]
-    assert len(blocks) == 1, f"{len(blocks)} blocks in {POLICIES.name} begin with '# {row}'"
+    """The TOML that the pages of the five systems give for a row: what people copy is what is tested."""
+    blocks = [block for page in ROWS for block in _BLOCK.findall(page.read_text()) if re.match(rf"# {row}\b", block)]
+    assert len(blocks) == 1, f"{len(blocks)} blocks of the five systems begin with '# {row}'"
     return str(blocks[0])
 
 

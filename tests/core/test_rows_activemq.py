@@ -1,4 +1,4 @@
-"""The rows of ActiveMQ and JBoss A-MQ over topics, one story each (docs/POLICIES.md)."""
+"""The rows of ActiveMQ and JBoss A-MQ over topics, one story each (docs/five-systems/ACTIVEMQ.md and A-MQ.md)."""
 
 from __future__ import annotations
 

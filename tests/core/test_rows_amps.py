@@ -1,4 +1,4 @@
-"""The rows of AMPS over topics, one story each (docs/POLICIES.md)."""
+"""The rows of AMPS over topics, one story each (docs/five-systems/AMPS.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows over topics that none of the five systems has, one story each (docs/POLICIES.md)."""
+"""Rows over topics that none of the five systems has, one story each (docs/FIVE_SYSTEMS.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of Qpid over topics, one story each (docs/POLICIES.md)."""
+"""The rows of Qpid over topics, one story each (docs/five-systems/QPID.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of XAP over topics, one story each (docs/POLICIES.md)."""
+"""The rows of XAP over topics, one story each (docs/five-systems/XAP.md)."""
 
 from __future__ import annotations
 

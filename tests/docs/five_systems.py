@@ -1,6 +1,7 @@
-"""The statements of the five systems in docs/five-systems.toml, and the tables of docs/POLICIES.md made of them.
+"""The statements of the five systems in docs/five-systems.toml, and the tables made of them: a page of
+docs/five-systems for each system, and their counts in docs/FIVE_SYSTEMS.md.
 
-    python -m tests.docs.five_systems     puts the tables into the page
+    python -m tests.docs.five_systems     puts the tables into the pages
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "POLICIES.md"
+FOLDER = ROOT / "docs" / "five-systems"
+PAGES = {
+    "XAP": FOLDER / "XAP.md", "AMPS": FOLDER / "AMPS.md", "ActiveMQ": FOLDER / "ACTIVEMQ.md",
+    "JBoss A-MQ": FOLDER / "A-MQ.md", "Qpid": FOLDER / "QPID.md", "Counts": ROOT / "docs" / "FIVE_SYSTEMS.md",
+}  # fmt: skip
 STATES = ("has", "partly", "otherwise", "does not apply")
 SYSTEMS: dict[str, list[dict[str, Any]]] = tomllib.loads((ROOT / "docs" / "five-systems.toml").read_text())
 
@@ -35,30 +40,32 @@ def mistakes(systems: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
                 yield f"{one['number']}: there is no test {name}"
 
 
-def with_tables(page: str) -> str:
-    """Returns the page with the tables that the statements make, each between its marks. A row names its first test."""
+def tables() -> Iterator[tuple[str, list[str]]]:
+    """Yields the mark and the lines of each table that the statements make. A row names its first test."""
     for system, statements in SYSTEMS.items():
         rows = ["| | Row | The document says | Here | Test |", "|---|---|---|---|---|"]
         for one in statements:
             here = one["here"] if one["state"] == "has" else f"*{one['state'].capitalize()}.* {one['here']}"
             test = one["tests"][0].partition("::")[2]
             rows.append(f"| {one['number']} | {one['row']} | {one['says']} | {here} | `{test}` |")
-        page = _between(page, system, rows)
+        yield system, rows
     counts = {system: Counter(one["state"] for one in statements) for system, statements in SYSTEMS.items()}
     counts["All"] = sum(counts.values(), Counter())
     rows = [f"| | Statements | {' | '.join(state.capitalize() for state in STATES)} |", "|---" * 6 + "|"]
     for system, states in counts.items():
         rows.append(f"| {system} | {states.total()} | {' | '.join(str(states[state]) for state in STATES)} |")
-    return _between(page, "Counts", rows)
+    yield "Counts", rows
 
 
-def _between(page: str, mark: str, rows: list[str]) -> str:
+def between(page: str, mark: str, rows: list[str]) -> str:
+    """Returns the page with these lines between its marks."""
     start, end = f"<!-- {mark} -->\n", f"\n<!-- /{mark} -->"
     before, _, rest = page.partition(start)
     _, found, after = rest.partition(end)
-    assert found, f"{PAGE.name} has no marks {start.strip()} and {end.strip()}"
+    assert found, f"the page has no marks {start.strip()} and {end.strip()}"
     return before + start + "\n" + "\n".join(rows) + "\n" + end + after
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text()))
+    for mark, rows in tables():
+        PAGES[mark].write_text(between(PAGES[mark].read_text(), mark, rows))

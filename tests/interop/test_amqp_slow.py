@@ -1,4 +1,4 @@
-"""Slow AMQP consumers, row by row (docs/POLICIES.md): judged by their policies, told so, and nobody else notices.
+"""Slow AMQP consumers, row by row (docs/FIVE_SYSTEMS.md): judged by their policies, told so, and nobody else notices.
 
 tests/core/test_queue_rows_*.py have the rows themselves; here they go over sockets, to clients that show what
 they are told. The rows of publishers, disk and discarding are in test_amqp_stuck.py, Qpid's in test_amqp_matrix.py.

@@ -1,5 +1,5 @@
-"""What the five systems do about slow consumers (docs/POLICIES.md), over the protocols beside MQTT and AMQP 0-9-1: a
-table of what finds a slow consumer, and what is done then. With stomp.py, proton and ActiveMQ's JMS client; pika
+"""What the five systems do about slow consumers (docs/FIVE_SYSTEMS.md), over the protocols beside MQTT and AMQP 0-9-1:
+a table of what finds a slow consumer, and what is done then. With stomp.py, proton and ActiveMQ's JMS client; pika
 publishes."""
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ def test_what_is_asked_for_is_there(shown: dict[str, set[str]], where: str, expr
 
 
 def labels_in_docs(metric: str) -> set[str]:
-    """Labels of a metric that has no sample yet, as OPERATIONS.md lists them."""
-    listed = re.search(rf"`{metric}{{([\w,]+)}}`", (ROOT / "docs" / "OPERATIONS.md").read_text())
+    """Labels of a metric that has no sample yet, as ADMIN_API.md lists them."""
+    listed = re.search(rf"`{metric}{{([\w,]+)}}`", (ROOT / "docs" / "ADMIN_API.md").read_text())
     return set(listed[1].split(",")) if listed else set()
 
 
@@ -166,11 +166,11 @@ def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: dict[str, Any]) 
 
 def test_the_scraped_pages_are_the_brokers() -> None:
     jobs = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
-    operations = (ROOT / "docs" / "OPERATIONS.md").read_text()
+    page = (ROOT / "docs" / "ADMIN_API.md").read_text()
     assert jobs["rule_files"] == ["headway.rules.yml"]
     paths = {job.get("metrics_path", "/metrics") for job in jobs["scrape_configs"]}
     assert paths == {"/metrics", "/metrics/consumers", "/metrics/queues"}
-    assert all(f"`GET {path}`" in operations for path in paths)
+    assert all(f"`GET {path}`" in page for path in paths)
 
 
 def test_panels_have_numbers_and_places_of_their_own() -> None:

@@ -1,6 +1,6 @@
 """Every fragment of configuration in the documents of the five systems: what it becomes, and that it acts.
 
-The rows of docs/POLICIES.md that a fragment is about stand in the names of the tests.
+The rows of docs/FIVE_SYSTEMS.md that a fragment is about stand in the names of the tests.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from tests.docs.five_systems import SYSTEMS, mistakes, with_tables
+from tests.docs.five_systems import PAGES as SYSTEM_PAGES
+from tests.docs.five_systems import SYSTEMS, between, mistakes, tables
 
 from headway.core.consumer import Use, known_names
 from headway.core.consumer.request import parse_options
@@ -24,7 +25,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.stem != "LAB")]
 """LAB.md shows a file of candidates (tests/pipeline/test_lab_candidates.py reads it)."""
 POLICIES = (ROOT / "docs" / "POLICIES.md").read_text()
-OPERATIONS = (ROOT / "docs" / "OPERATIONS.md").read_text()
+BEYOND = (ROOT / "docs" / "FIVE_SYSTEMS.md").read_text()
+ADMIN_API = (ROOT / "docs" / "ADMIN_API.md").read_text()
+CONFIG = (ROOT / "docs" / "CONFIG.md").read_text()
+OPTIONS = (ROOT / "docs" / "OPTIONS.md").read_text()
 LAKE = (ROOT / "docs" / "LAKE.md").read_text()
 _BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = [
@@ -53,13 +57,17 @@ def test_every_statement_of_the_five_systems_names_tests_that_exist() -> None:
 
 
 def test_the_tables_of_the_five_systems_are_made_of_the_statements() -> None:
-    assert with_tables(POLICIES) == POLICIES, "python -m tests.docs.five_systems makes them anew"
+    made = dict(tables())
+    assert made.keys() == SYSTEM_PAGES.keys()
+    for mark, page in SYSTEM_PAGES.items():
+        text = page.read_text()
+        assert between(text, mark, made[mark]) == text, "python -m tests.docs.five_systems makes them anew"
 
 
 def test_every_test_of_a_row_is_named() -> None:
     text = "".join(file.read_text() for file in (ROOT / "tests/core").glob("test_rows_*.py"))
     named = {name.partition("::")[2] for one in chain(*SYSTEMS.values()) for name in one["tests"]}
-    assert set(re.findall(r"^def (test_\w+)", text, re.MULTILINE)) <= named | set(re.findall(r"`(test_\w+)`", POLICIES))
+    assert set(re.findall(r"^def (test_\w+)", text, re.MULTILINE)) <= named | set(re.findall(r"`(test_\w+)`", BEYOND))
 
 
 def test_every_test_that_the_rows_for_who_is_away_name_exists() -> None:
@@ -102,7 +110,7 @@ def test_every_key_of_the_config_is_listed_with_its_default() -> None:
             values = values.get("mqtt", {}) if section == "listeners" else values
             if isinstance(values, dict) and written in values and written != "url":
                 assert _shown(values[written]) in listed[1], f"{section}.{written}"
-    assert not missing, f"not in OPERATIONS.md: {missing}"
+    assert not missing, f"not in CONFIG.md: {missing}"
 
 
 def _shown(value: object) -> str:
@@ -113,8 +121,8 @@ def _shown(value: object) -> str:
 
 
 def _section(name: str) -> str:
-    found = re.search(rf"^### `\[+{name}[^\n]*\n(.*?)^##", OPERATIONS, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"OPERATIONS.md has no section on [{name}]"
+    found = re.search(rf"^## `\[+{name}[^\n]*\n(.*?)(?=^#|\Z)", CONFIG, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"CONFIG.md has no section on [{name}]"
     return found[1]
 
 
@@ -135,14 +143,13 @@ def test_every_advisory_is_listed() -> None:
         told |= set(re.findall(r"\.tell\(\s*\"(\w+)\"", text))
         told |= {word for pair in re.findall(r"\.tell\(\s*\"(\w+)\" if \w+ else \"(\w+)\"", text) for word in pair}
     assert told >= {"slow", "recovered", "gap", "offlined"}
-    listed = set(re.findall(r"^\| `(\w+)` \|", OPERATIONS.split(PREFIX + "KIND/CLIENT")[1].split("\n\n## ")[0],
+    listed = set(re.findall(r"^\| `(\w+)` \|", ADMIN_API.split(PREFIX + "KIND/CLIENT")[1].split("\n\n## ")[0],
                             re.MULTILINE))
-    assert told <= listed, f"not in OPERATIONS.md: {sorted(told - listed)}"
+    assert told <= listed, f"not in ADMIN_API.md: {sorted(told - listed)}"
 
 
 def test_every_subscription_option_is_listed_and_understood() -> None:
-    section = OPERATIONS.split("## Subscription options")[1].split("\n## ")[0]
-    listed = re.findall(r"^\| `(\w+)` \| `([^`]+)`", section, re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \| `([^`]+)`", OPTIONS, re.MULTILINE)
     assert {name for name, _ in listed} == set(known_names(Use.SUBSCRIPTION))
     for name, example in listed:
         assert parse_options([(name, example)]) != parse_options([]), name
@@ -151,9 +158,9 @@ def test_every_subscription_option_is_listed_and_understood() -> None:
 def test_every_metric_and_endpoint_is_listed() -> None:
     server = ROOT / "src" / "headway" / "server"
     assert "published_records" in HELP
-    missing = {name for name in HELP if not re.search(rf"`headway_{name}(_total)?[`{{]", OPERATIONS)}
+    missing = {name for name in HELP if not re.search(rf"`headway_{name}(_total)?[`{{]", ADMIN_API)}
     assert not missing
     routes = re.findall(r"web\.(get|post|delete)\(\"([^\"]+)\"", (server / "admin" / "api.py").read_text())
     for method, path in routes:
         shown = re.sub(r"\{client.*\}", "CLIENT", path)
-        assert f"{method.upper()} {shown}" in OPERATIONS
+        assert f"{method.upper()} {shown}" in ADMIN_API

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from enum import StrEnum
 from inspect import cleandoc
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
@@ -61,13 +61,56 @@ def completion(
     typer.echo(get_completion_script(prog_name=PROGRAM, complete_var=ASKED, shell=shell.value))
 
 
-# -- man ---------------------------------------------------------------------------------------------------------------
+# -- walk --------------------------------------------------------------------------------------------------------------
 #
-# `headway man`: the man page, made of what `--help` says of each command, so the two are never apart.
+# Every command with what `--help` says of it: the man page and docs/CLI.md are both made of this.
 
 
 VERBATIM = "\b"
 """Stands before a paragraph of a help text whose lines are kept as they are."""
+
+
+class Entry(NamedTuple):
+    """A command, as its `--help` describes it."""
+
+    path: str
+    """The words that call it, such as ``headway journal show``."""
+    usage: list[str]
+    paragraphs: list[str]
+    options: list[tuple[str, str]]
+    """Arguments and options, each with its meaning, without `--help`."""
+
+
+def entries(group: Any, context: Any, path: str = PROGRAM) -> Iterator[Entry]:
+    """Yields the commands of a group, each before those below it; hidden ones are left out. ``context``: in which the
+    group was called."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command.hidden:
+            continue
+        own = type(context)(command, info_name=name, parent=context)
+        records = [parameter.get_help_record(own) for parameter in command.get_params(own)]
+        options = [record for record in records if record is not None and "--help" not in record[0]]
+        called = f"{path} {name}"
+        yield Entry(called, command.collect_usage_pieces(own), paragraphs(command.help), options)
+        if hasattr(command, "list_commands"):
+            yield from entries(command, own, called)
+
+
+def paragraphs(text: str | None) -> list[str]:
+    """Returns the paragraphs of a help text."""
+    return [part for part in cleandoc(text or "").split("\n\n") if part.strip()]
+
+
+def verbatim(paragraph: str) -> list[str] | None:
+    """Returns the lines of a paragraph that are kept as they are; None for one that is prose."""
+    first, *lines = paragraph.lstrip("\n").split("\n")
+    return lines if first.strip() == VERBATIM else None
+
+
+# -- man ---------------------------------------------------------------------------------------------------------------
+#
+# `headway man`: the man page, made of what `--help` says of each command, so the two are never apart.
 
 
 def man(context: typer.Context) -> None:
@@ -85,47 +128,31 @@ def man(context: typer.Context) -> None:
 def page(command: Any, context: Any) -> Iterator[str]:
     """Writes the page of a command with all those below it, in troff's man macros. ``context``: in which the command
     was called."""
-    said = _paragraphs(command.help)
+    said = paragraphs(command.help)
     yield f'.TH HEADWAY 1 "" "Headway {__version__}" "User Commands"'
     yield from (".SH NAME", f"headway \\- {_text(said[0].partition(': ')[2].rstrip('.'))}")
     yield from (".SH SYNOPSIS", ".B headway", r"\fICOMMAND\fR [\fIOPTIONS\fR] ...")
     yield ".SH DESCRIPTION"
     yield from _body(said[1:])
     yield ".SH COMMANDS"
-    yield from _commands(command, context, "headway")
+    for entry in entries(command, context):
+        words = " ".join(_text(word) for word in entry.usage)
+        yield f".SS {_text(entry.path)} {words}"
+        yield from _body(entry.paragraphs)
+        for names, meaning in entry.options:
+            yield from (".TP", f".B {_text(names)}", _line(meaning))
     yield from (".SH ENVIRONMENT", ".TP", ".B HEADWAY_ADMIN", "The address of the broker's admin API.")
     yield from (".TP", ".B HEADWAY_CA", "The CA of a broker with TLS.")
 
 
-def _commands(group: Any, context: Any, path: str) -> Iterator[str]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if command.hidden:
-            continue
-        own = type(context)(command, info_name=name, parent=context)
-        words = " ".join(_text(word) for word in command.collect_usage_pieces(own))
-        yield f".SS {_text(f'{path} {name}')} {words}"
-        yield from _body(_paragraphs(command.help))
-        for parameter in command.get_params(own):
-            record = parameter.get_help_record(own)
-            if record is not None and "--help" not in record[0]:
-                yield from (".TP", f".B {_text(record[0])}", _line(record[1]))
-        if hasattr(command, "list_commands"):
-            yield from _commands(command, own, f"{path} {name}")
-
-
-def _paragraphs(text: str | None) -> list[str]:
-    return [part for part in cleandoc(text or "").split("\n\n") if part.strip()]
-
-
-def _body(paragraphs: list[str]) -> Iterator[str]:
-    for part in paragraphs:
+def _body(parts: list[str]) -> Iterator[str]:
+    for part in parts:
         yield ".PP"
-        lines = part.lstrip("\n").split("\n")
-        if lines[0].strip() == VERBATIM:
-            yield from (".nf", *(_line(line) for line in lines[1:]), ".fi")
+        kept = verbatim(part)
+        if kept is not None:
+            yield from (".nf", *(_line(line) for line in kept), ".fi")
         else:
-            yield from (_line(line) for line in lines)
+            yield from (_line(line) for line in part.lstrip("\n").split("\n"))
 
 
 def _line(text: str) -> str:

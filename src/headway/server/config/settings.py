@@ -127,22 +127,26 @@ class TracesTable(Table):
     """``[traces]``"""
 
     enabled: bool = True
+    """``false`` turns it off and leaves the rest as it is."""
     endpoint: CollectorUrl = "http://127.0.0.1:4318"
-    """The address of an OTLP/HTTP collector."""
+    """The collector, by OTLP over HTTP; without a path ``/v1/traces`` is meant."""
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)
-    """Sent with each request, such as a token."""
+    """Sent along with each request, such as ``{ authorization = "Bearer …" }``."""
     service: Name | None = None
-    """The name of the service in spans; None: that of the broker."""
+    """``service.name`` of the spans.
+
+    Default: the broker's name."""
     ratio: Share = 1.0
-    """The share of sampled traces that is followed."""
+    """The share of the sampled traces that the broker follows: ``0.1``, ``"10%"``. The trace's id decides, so a trace
+    is followed as a whole."""
     per_second: Annotated[int, count(1, 1_000)] = 100
-    """Records a second that are followed, at most."""
+    """Records a second that are followed, at most 1,000; the others have no span, and are counted."""
     wait_s: Annotated[float, duration(1.0, 3600.0)] = Field(default=30.0, alias="wait")
-    """Time for which a record is followed."""
+    """How long a record is followed. Consumers that have not got it by then are told as ``waiting``."""
     timeout_s: Annotated[float, duration(0.1, 60.0)] = Field(default=10.0, alias="timeout")
-    """Time that the collector has for a request, with all tries."""
+    """How long the collector may take for a request, with all tries."""
     waiting_max: Annotated[int, count(1, 100_000)] = 1_000
-    """Traces that wait for the collector."""
+    """Traces that wait for the collector; beyond these they are dropped and counted."""
 
     @property
     def url(self) -> str:
@@ -170,33 +174,51 @@ class ServerTable(Table):
     """``[server]``"""
 
     name: Name = "headway"
+    """A name for this broker (in the admin API's answers)."""
     admin: AdminUrl = Url("http", "127.0.0.1", 9883)
+    """Metrics, ``top``, ``why``; ``false``: none. Beyond loopback: ``https://``, with users, tokens or certificates."""
     send_buffer_bytes: Annotated[int, size(4_000, 64_000_000)] = Field(default=256 * KIB, alias="send_buffer")
+    """The kernel's buffer per connection. Records in it can no longer be conflated or discarded, so little of it is
+    used for slow readers (docs/POLICIES.md#fresh-records) to whom this happens."""
     read_bytes: Annotated[int, size(4_000, 16_000_000)] = Field(default=240 * KIB, alias="read_size")
-    """A little less than the send buffer, so that the records of one read go to each consumer in one ``send``."""
+    """The most that one read takes from a connection. It is a little less than ``send_buffer``, so that the records of
+    one read go to each consumer in one ``send``. While a consumer of its records lags, a read takes no more than three
+    eighths of ``send_buffer``: a kernel that has room for two reads need not have passed on all of the last one. That
+    does not count where more than 170 consumers do not lag. While several clients publish as fast as they are read, all
+    reads are as small, for everybody else waits for them."""
     sweep_s: Annotated[float, duration(0.01, 3600.0)] = Field(default=0.2, alias="sweep")
+    """How often lagging consumers are sampled, from 10 ms to an hour. Rules act at a sample, so ``keep_records`` and
+    the like are kept as well as that; memory is protected all the time."""
     late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
+    """While its loop is later than this, the broker judges no consumer."""
     stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
+    """Time for clients to read their last packet when the broker stops."""
     log: Annotated[str, one_of("text", "json")] = "text"
+    """The log on standard error: ``"json"``: an object per line (docs/OPERATIONS.md#the-log)."""
     peer_sockets: bool = True
-    """Ask the kernel what clients on this host have not read."""
+    """The kernel is asked what clients on this host have not read (netlink, ``sock_diag``): who is slow is known
+    exactly, and conflated ones (docs/POLICIES.md#fresh-records) are sent what is new. ``false``, or where the kernel
+    does not answer: they are judged as remote ones are."""
     drain_s: Annotated[float, duration(0.0, 3600.0)] = Field(default=0.0, alias="drain")
-    """Time between a signal to stop and the stop, in which /readyz says 503."""
+    """Time between the signal to stop and the stop. Everything is served meanwhile, but ``/readyz`` says 503, so that a
+    load balancer sends no new clients. A second signal ends it."""
     sessions_max: Annotated[int, count(1, 10_000_000)] = 100_000
+    """Sessions, including those of clients that are away."""
     cursors_max: Annotated[int, count(0, 1_000_000)] = 100
-    """Cursors of one user at the admin API."""
+    """Cursors (``PUT /v1/cursors``) per user; in all, if there are no users."""
     writers_max: Annotated[int, count(0, 1_000_000)] = 100
-    """Writers of one user at the admin API."""
+    """Writers (docs/JOURNAL.md#writers-over-http) per user; in all, if there are no users."""
     reports: Path_ | None = None
-    """The folder of reports that the console lists; None: none."""
+    """The folder of reports that the console (docs/CONSOLE.md#reports) lists."""
     base_path: WebPath = "/"
-    """The path below which a proxy passes requests on, if it does not take it away."""
+    """The path that a proxy leaves in front of the admin API's."""
     trusted_origins: list[PageOrigin] = Field(default_factory=list)
-    """Addresses at which browsers reach the console through a proxy."""
+    """Addresses at which browsers see the console through a proxy (docs/PROXIES.md), such as
+    ``["https://ops.example.com"]``."""
     trusted_proxies: list[Network_] = Field(default_factory=list)
-    """Proxies in front of the admin API that may say whose request it is (X-Forwarded-For)."""
+    """Proxies in front of the admin API whose ``X-Forwarded-For`` counts."""
     tls: TlsTable | None = None
-    """TLS of the admin API."""
+    """``[server.tls]``: certificates of the admin API, with the keys of ``[listeners.NAME.tls]``."""
 
     @property
     def usual_read_bytes(self) -> int:
@@ -210,12 +232,37 @@ class PoolTable(Table):
     listener's table leaves out is as in ``[pool]``."""
 
     memory_bytes: Memory = Field(default_factory=lambda: memory("10%"), alias="memory")
+    """Memory for waiting records and for state. A share is of the host's memory, ``ulimit -m`` or the container's
+    limit, whichever is lowest.
+
+    Default: ``"10%"``."""
     disk_bytes: Annotated[int | None, size(0, 1 << 60)] = Field(default=None, alias="disk")
+    """Disk for records that no longer fit into memory; 0: none.
+
+    Default: 1 GB, or ``memory`` if more."""
     disk_path: Path_ | None = None
+    """A folder for spill files; the default of a user who cannot write to that one is ``/var/tmp/headway-UID``.
+
+    Default: ``"/var/tmp/headway"``."""
     client_share: Share = Field(default=0.5, alias="max_client_share")
+    """The most that one client may take of the memory, and then of the disk, in all of its subscriptions together, even
+    if there is room."""
     user_share: Share = Field(default=0.5, alias="max_user_share")
+    """The most that the clients of one user may take of what all clients may take up besides records, connected or
+    away; and of the memory of queues: its queues with their bindings, so durable subscriptions over AMQP 1.0, STOMP and
+    JMS as well; and of the live queries that there may be: aggregates, pages, and the orders of pages that were not
+    asked for before. Where names are not checked, of one address (IPv6: of its /64). A client that leaves nothing
+    behind (no session that stays, no will) may still log in, and the last sixteenth of the memory of clients is for new
+    sessions alone. What is asked for beyond is refused: CONNACK and SUBACK 0x97 (3.1.1: code 3, 0x80), AMQP 506, an
+    ERROR, an exception."""
     connection: bool = False
+    """True: a client that is disconnected because of one of these limits loses its connection, with all of its
+    subscriptions. Otherwise a client of AMQP or JMS that has consumers on other channels loses the channel of the
+    consumer concerned."""
     biggest_client_first: bool = False
+    """True: when memory or disk runs out, the client that holds the most of it goes first, then the next. Otherwise
+    that is so for a client that holds more than any log does; else all who are furthest back in the fullest log go
+    together: they share its oldest records, which are freed only when the last of them has gone."""
 
     @property
     def apart(self) -> bool:
@@ -232,31 +279,72 @@ class ListenerTable(Table):
     """``[listeners.NAME]``"""
 
     url: ListenerUrl
+    """Protocol and address; port 0: any free port. ``ws://127.0.0.1:8083``: a WebSocket, by its subprotocol;
+    ``auto://127.0.0.1:61616``: all protocols at one port, by their first bytes; ``mqtts``, ``amqps``, ``stomps``,
+    ``wss``, ``autos``: with TLS (docs/TLS.md#setting-it-up).
+
+    Default: ``"mqtt://127.0.0.1:1883"``, ``"amqp://127.0.0.1:5672"``, ``"stomp://127.0.0.1:61613"``,
+    ``"openwire://127.0.0.1:61616"``."""
     allow_anonymous_given: bool | None = Field(default=None, alias="allow_anonymous")
+    """Clients without a user name may connect.
+
+    Default: true on loopback, if there are no users."""
     connections_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    """The most connections. One more takes the place of one that has not logged in: its client has left, or has said
+    nothing for longest. If all have logged in, it is closed at once."""
     connect_timeout_s: Annotated[float, duration(0.01, 3600.0)] = Field(default=10.0, alias="connect_timeout")
+    """Time for a new connection to log in, its TLS handshake included. A client that leaves before gives its place back
+    at once."""
     handshakes_max: Annotated[int, count(1, 1_000_000)] = 1_000
-    """TLS handshakes under way at the same time."""
+    """TLS handshakes under way at the same time; one more ends the one that has waited longest for its client."""
     packet_bytes_given: Annotated[int | None, size(1000, MQTT_PACKET_BYTES_MAX)] = Field(
         default=None, alias="packet_max"
     )
+    """The largest packet taken; a larger one ends its connection (0x95). AMQP: the largest message (311). Before the
+    login much less: 64 KiB for MQTT and JMS, 16 KiB for STOMP, 4 KiB for AMQP.
+
+    Default: ``"1MB"``; AMQP and JMS ``"16MB"``, STOMP ``"32MB"``, or a client's share of the pool if less."""
     subscriptions_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    """Per session; further ones are refused (SUBACK 0x97)."""
     in_flight_given: Annotated[int | None, count(1, 65_535)] = Field(default=None, alias="in_flight_max")
+    """Unacknowledged deliveries per session, even if the client permits more. Each takes 375 bytes in AMQP.
+
+    Default: ``1_024``; AMQP, STOMP and JMS ``65_535``."""
     keep_alive_max_s: Annotated[float, duration(1.0, 65_535.0)] = Field(default=KEEP_ALIVE_S, alias="keep_alive_max")
+    """The longest silence of a client: see docs/CONFIG.md#silent-clients."""
     session_expiry_max_s: Annotated[float, duration(0.0, EXPIRY_MAX_S)] = Field(
         default=7 * DAY_S, alias="session_expiry_max"
     )
+    """A client that asks for more gets this."""
     path_given: WebPath | None = Field(default=None, alias="path")
+    """``ws://``, ``wss://``: the path of the WebSocket; a path that is written is the only one.
+
+    Default: ``"/mqtt"``, ``"/stomp"``, ``"/ws"`` and ``"/"``."""
     origins: list[Origin] | None = None
-    """Origins of the pages that may open a WebSocket; None: those of this host (``server/websocket/handshake.py``)."""
+    """``ws://``, ``wss://``: the origins of pages that may connect: see docs/MQTT.md#browsers-websocket.
+
+    Default: pages of this host.
+
+    None: the pages of this host (``server/websocket/handshake.py``)."""
     compression: bool = False
-    """Whether messages of a WebSocket are compressed for clients that take it."""
+    """``ws://``, ``wss://``: messages are compressed, once for all clients (``permessage-deflate``): see
+    docs/MQTT.md#browsers-websocket."""
     proxy_protocol: bool = False
-    """Whether each connection begins with a header of the PROXY protocol (``server/connections/proxied.py``)."""
+    """Every connection begins with a header of the PROXY protocol, version 1 or 2: see
+    docs/PROXIES.md#mqtt-amqp-stomp-websockets.
+
+    The header is read in ``server/connections/proxied.py``."""
     trusted_given: list[Network_] | None = Field(default=None, alias="trusted_proxies")
-    """Proxies that may say whose connection it is. X-Forwarded-For counts only where they are given."""
+    """Addresses and networks whose word counts.
+
+    Default: loopback for ``proxy_protocol``; none for ``X-Forwarded-For``.
+
+    X-Forwarded-For counts only where they are given."""
     pool: PoolTable | None = None
+    """``[listeners.NAME.pool]``, with the keys of ``[pool]``: a pool of its own (docs/CONFIG.md#pool), or other shares
+    of the common one."""
     tls: TlsTable | None = None
+    """``[listeners.NAME.tls]``, below; for ``mqtts://`` and ``amqps://``."""
 
     @property
     def proxies(self) -> Sequence[Network]:
@@ -324,37 +412,59 @@ class FlapTable(Table):
     """``[flap]``"""
 
     base_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="base")
+    """A client that is disconnected for slowness a second time is refused for this long, then twice as long, up to
+    ``max``."""
     max_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=300.0, alias="max")
+    """The longest time for which such a client is refused."""
     forgive_s: Annotated[float, duration(0.0, 30 * DAY_S)] = Field(default=600.0, alias="forgive")
+    """Time without trouble after which the count starts anew."""
 
 
 class RetainedTable(Table):
     """``[retained]``"""
 
     topics_max: Annotated[int, count(0, 1_000_000_000)] = 1_000_000
+    """Topics with a retained record."""
     bytes_max: Annotated[int, size(0, 1 << 60)] = Field(
         default_factory=lambda: min(256 * MIB, host_limits.memory_bytes() // 10)
     )
+    """Topics, payloads and properties of retained records; beyond it a record is not retained (PUBACK 0x97), but still
+    delivered. Their memory counts to the ``[pool]``, beyond the first 4 MB; at a quarter of ``pool.memory`` no more are
+    retained.
+
+    Default: 256 MiB, or a tenth of the memory if less."""
 
 
 class TelemetryTable(Table):
     """``[telemetry]``: the lake of the broker's own figures."""
 
     enabled: bool = True
+    """``false`` turns it off and leaves the rest as it is."""
     folder: Path_ = Field(default=Path("lake"), alias="path")
+    """A folder; several brokers may share one."""
     disk_bytes: Annotated[int, size(1_000_000, 1 << 60)] = Field(default=1_000_000_000, alias="disk")
+    """Limit of the whole lake; beyond it the oldest files are deleted."""
     every_s: Annotated[float, duration(1.0, 3600.0)] = Field(default=30.0, alias="every")
+    """How often files are written; a crash loses the rows since then."""
     sample_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=1.0, alias="sample")
+    """Time between two rows of a lagging consumer."""
     idle_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=10.0, alias="idle")
+    """Time between two rows of any other consumer."""
 
 
 class JournalTable(Table):
     """``[journal]``: durable records and metadata are in ``path``."""
 
     enabled: bool = True
+    """``false`` turns it off and leaves the rest as it is."""
     folder: Path_ = Field(default=Path("/var/lib/headway"), alias="path")
+    """A folder; each broker needs its own."""
     fsync: Fsync = "always"
+    """``"always"``: each group of records is synced before it is confirmed; a time such as ``"5ms"``: a group is
+    gathered for so long first; ``"off"``: records are confirmed when written, and the system syncs them when it
+    chooses."""
     segment_bytes: Annotated[int, size(100_000, 1 << 32)] = Field(default=64 * MIB, alias="segment")
+    """Files of about this size; a file is deleted when no record in it is needed."""
 
     @property
     def sync(self) -> bool:
@@ -372,9 +482,17 @@ class HistoryTable(Table):
     (:class:`HistorySettings`)."""
 
     enabled: bool | None = None
+    """``false`` turns it off and leaves the rest as it is.
+
+    Default: true, if there is a journal or this table."""
     folder: Path_ | None = Field(default=None, alias="path")
+    """A folder; each broker needs its own.
+
+    Default: the journal's folder, else ``history``."""
     keep_s: Annotated[float, duration(3600.0, 3650 * DAY_S)] = Field(default=30 * DAY_S, alias="keep")
+    """How long entries are kept."""
     disk_bytes: Annotated[int, size(1_000_000, 1 << 40)] = Field(default=64_000_000, alias="disk")
+    """Limit of all its files, half of it for verdicts and half for ends; beyond it the oldest files are deleted."""
 
 
 class TopicTable(Table):
@@ -382,18 +500,37 @@ class TopicTable(Table):
     memory of their own."""
 
     filter: Filter
+    """The topics; the broker keeps their latest record per key (unless the table has nothing else but ``pool`` or
+    ``priority``)."""
     key: Key = Field(default_factory=lambda: compile_key("topic"))
+    """A JSON pointer such as ``"/tailnum"``, ``"property:NAME"``, or ``"topic"``."""
     keep: Keep_ | None = None
-    """Limits of what is recorded; None: nothing is."""
+    """How long (``"7d"``) or how much (``"10GB"``) of the records the journal keeps, or whichever comes first (``["7d",
+    "10GB"]``); left out: the topic is not recorded."""
     tombstones: bool = True
+    """A record without payload, or with the user property ``delete``, removes its key (docs/STATE.md#deletes)."""
     expire_s: Annotated[float | None, duration(1.0, 3650 * DAY_S)] = Field(default=None, alias="expire")
+    """A key that was not updated for so long is deleted."""
     order_by: list[Order] = Field(default_factory=list)
+    """Orders that are kept from the start, such as ``["/delay DESC"]``: the first page of all of the topic in one of
+    them is as fast as any (docs/QUERIES.md#queries)."""
     conflate_s: Annotated[float | None, duration(0.0, DAY_S)] = Field(default=None, alias="conflate")
-    """How often subscribers who ask for nothing else get the latest record per key; None: every record."""
+    """Subscribers who say nothing else get the latest record per key, this often; ``"0s"``: whenever their sockets have
+    room (docs/STATE.md#conflated-topics)."""
     pool: TopicPool_ | None = None
-    """Memory and disk of its own for what waits for consumers, cut out of ``[pool]``."""
+    """Memory of their own for what waits for consumers: ``"200MB"``, or ``{ memory = "200MB", disk = "1GB" }``
+    (docs/CONFIG.md#pools-of-topics)."""
     priority: Annotated[int | None, count(0, 9)] = None
-    """How far it comes before others, for a client that is behind."""
+    """0 to 9: what comes first for a client that is behind, and where a turn has much to do. Such a client is sent
+    these subscriptions before the others, and of their backlogs ``1 + 4 x priority`` turns for one of all the
+    subscriptions without; so alerts overtake ticks, however many there are, and the ticks still come. That is so for
+    clients that acknowledge, too, whatever their window. Of queues those of the highest priority are handed out first
+    in about seven of eight rounds. The first table whose filter covers all of a subscription decides, so ``priority =
+    0`` before it makes an exception. It counts for subscriptions and queues that are entirely under the filter
+    (``$queue/orders/#``), between their logs: records of one subscription stay in their order. What a kernel has
+    already goes first, and at most 64 KB that were written for the client.
+
+    Default: ``0``."""
 
     @property
     def keyed(self) -> bool:
@@ -411,32 +548,48 @@ class ViewTable(Table):
     """``[views.NAME]``: a query over recorded topics. ``headway pipeline views`` keeps publishing its result."""
 
     sql: Text
-    """The query in Spark's SQL; the broker does not parse it."""
+    """Spark's SQL.
+
+    The broker does not parse it."""
     topic: Topic
-    """The topic of the result. It is keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``."""
+    """The topic of the result; no ``[[topic]]`` is needed.
+
+    It is keyed by the column ``key`` and recorded, as if there were a ``[[topic]]``."""
     key: Column
+    """The column of the result that the topic is keyed by."""
     every_s: Annotated[float, duration(0.0, DAY_S)] = Field(default=1.0, alias="every")
-    """Time between two results; 0: as fast as possible."""
+    """How often changes are published; ``"0s"``: as fast as possible."""
     mode: Annotated[Literal["update", "append", "complete"], one_of("update", "append", "complete")] = "update"
+    """Groups that have changed; ``"append"``: rows that are final; ``"complete"``: all rows, each time."""
     keep: Keep_ = Keep(7 * DAY_S, None)
+    """As for a ``[[topic]]``."""
     partitions: Annotated[int, count(1, 10_000)] = 1
-    """Partitions of the query's state. Spark cannot change their number later."""
+    """Partitions of the view's state; they cannot be changed later."""
 
 
 class SourceTable(Table):
     """``[tables.NAME]``: how the SQL of views sees a recorded topic."""
 
     topic: Filter | None = None
-    """None: the recorded topic whose name gives this table's (``core.message.table_name``)."""
+    """A recorded topic, or a filter within one.
+
+    Default: the recorded topic of that name.
+
+    None: the recorded topic whose name gives this table's (``core.message.table_name``)."""
     ddl: Text | None = Field(default=None, alias="schema")
-    """None: the schema of the latest records when the table is first read."""
+    """The fields of the payload: ``"carrier STRING, delay INT"``.
+
+    Default: that of the latest records when the view starts."""
     watermark_s: Annotated[float | None, duration(0.0, 365 * DAY_S)] = Field(default=None, alias="watermark")
+    """How late records may be; then windows can be closed."""
     time: Column = "timestamp"
-    """The column of the watermark."""
+    """The column that the watermark is of."""
     misfits: Annotated[Literal["fail", "skip"], one_of("fail", "skip")] = "fail"
-    """Handling of records whose payload does not fit the schema: the view fails, or they are skipped and counted."""
+    """For a payload that does not fit the schema: ``"fail"`` ends the view; ``"skip"`` leaves the record out and counts
+    it."""
     deletes: Annotated[Literal["skip", "rows"], one_of("skip", "rows")] = "skip"
-    """Handling of deletes: they are skipped and counted, or are rows whose column ``_deleted`` is true."""
+    """For a record that deletes its key: ``"skip"`` leaves it out and counts it; ``"rows"``: it is a row whose
+    ``_deleted`` is true (docs/VIEWS.md#deletes)."""
 
 
 class FileTables(Table):

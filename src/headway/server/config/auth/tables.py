@@ -32,17 +32,19 @@ class HookTable(Table):
     """``[auth.hook]``"""
 
     url: HookUrl
+    """``http://`` or ``https://``."""
     form: Annotated[Literal["json", "urlencoded"], one_of("json", "urlencoded")] = "json"
-    """The form of requests: JSON, as EMQX sends it, or a form, as RabbitMQ does."""
+    """The form of what is sent: JSON, as EMQX sends it, or a form, as RabbitMQ does."""
     token: Text | None = None
     """Sent as a bearer token, so that the service knows who asks."""
     timeout_s: Annotated[float, duration(0.05, 60.0)] = Field(default=2.0, alias="timeout")
+    """Time for an answer."""
     cache_s: Annotated[float, duration(0.0, 86_400.0)] = Field(default=60.0, alias="cache")
-    """Time for which a login that was allowed is allowed again without asking; 0: every login is asked for."""
+    """Time for which who was allowed is allowed again; ``"0s"``: each login is asked for."""
     in_flight_max: Annotated[int, count(1, 256)] = 16
-    """Requests at once."""
+    """Requests at once; as many again may wait."""
     when_away: Annotated[Literal["deny", "allow"], one_of("deny", "allow")] = "deny"
-    """The verdict on a login that the service gives no answer to."""
+    """The answer to a login while the service gives none."""
 
 
 # -- jwt ---------------------------------------------------------------------------------------------------------------
@@ -57,25 +59,31 @@ class JwtTable(Table):
     """``[auth.jwt]``"""
 
     keys_file: Path_ | None = None
-    """A JWKS file: the public keys of who signs tokens."""
+    """A JWKS file with the public keys; this or ``keys_url``."""
     keys_url: HookUrl | None = None
-    """Or the address where it is."""
+    """The address of a JWKS file; this or ``keys_file``."""
     algorithms: list[Annotated[str, one_of(*ALGORITHMS)]] = Field(default_factory=lambda: list(ALGORITHMS))
+    """Algorithms of signatures that are taken."""
     issuer: Text | None = None
-    """The ``iss`` that a token must have; None: any."""
+    """The ``iss`` that a token must have.
+
+    Default: any."""
     audience: Text | None = None
-    """The ``aud`` that a token must be for; None: any."""
+    """The ``aud`` that a token must have.
+
+    Default: any."""
     user: Text = "sub"
     """The claim that is the user's name."""
     groups: Text | None = None
-    """The claim that lists the user's groups; None: tokens name none."""
+    """The claim that lists the user's groups."""
     leeway_s: Annotated[float, duration(0.0, 600.0)] = Field(default=0.0, alias="leeway")
     """Time by which clocks may differ."""
     refresh_s: Annotated[float, duration(10.0, 86_400.0)] = Field(default=3600.0, alias="refresh")
     """Time after which ``keys_url`` is asked again."""
     timeout_s: Annotated[float, duration(0.05, 60.0)] = Field(default=5.0, alias="timeout")
+    """Time for an answer of ``keys_url``."""
     disconnect: bool = True
-    """Whether a connection ends when its token expires."""
+    """A connection ends when its token expires."""
 
 
 def bad_jwt(table: JwtTable) -> Iterator[str]:
@@ -102,16 +110,24 @@ class AuthTable(Table):
     """``[auth]``"""
 
     users: dict[Name, Hash] = Field(default_factory=dict)
-    """Users by name, once the settings are read with those of the password file."""
+    """``[auth.users]``: ``name = "$scrypt$…"``, made by ``headway passwd``; hashes of ``mosquitto_passwd`` are taken,
+    too.
+
+    Once the settings are read, the users of the password file are among them."""
     password_file: Path_ | None = None
-    """Users in lines ``NAME:HASH``, as ``mosquitto_passwd`` writes them."""
+    """More users, in lines ``NAME:HASH``, as ``mosquitto_passwd`` writes them."""
     tokens: dict[Name, Digest] = Field(default_factory=dict)
-    """Tokens of the admin API, as digests."""
+    """``[auth.tokens]``: ``name = "$sha256$…"``, made by ``headway passwd --token``; for the admin API."""
     admin: AdminTable = AdminTable()
+    """``[auth.admin]``: ``read`` and ``change``, lists of users and tokens.
+
+    Default: all read, none change."""
     groups: dict[Name, list[Name]] = Field(default_factory=dict)
-    """Users and tokens by group, for permissions."""
+    """``[auth.groups]``: ``name = ["alice", "bob"]``, for permissions."""
     hook: HookTable | None = None
+    """``[auth.hook]``: a login service; its keys are below."""
     jwt: JwtTable | None = None
+    """``[auth.jwt]``: tokens as logins; its keys are below."""
 
     @property
     def vouched(self) -> bool:
@@ -142,26 +158,47 @@ class PermissionTable(Table):
     the client id."""
 
     user: Name | None = None
+    """The user or token that it is for.
+
+    Default: everybody."""
     group: Name | None = None
+    """The group that it is for, in the place of a user.
+
+    Default: everybody."""
     connect: list[Filter] = Field(default_factory=list)
-    """Filters for client ids; empty: any."""
+    """Client ids; AMQP: names of connections.
+
+    Default: any."""
     publish: list[Filter] = Field(default_factory=list)
+    """Filters for topics, ``$queue/NAME``, ``$exchange/NAME/KEY``."""
     subscribe: list[Filter] = Field(default_factory=list)
+    """The same filters as for ``publish``, for reading in any way."""
     declares: list[Filter] = Field(default_factory=list, alias="declare")
+    """``$queue/NAME``, ``$exchange/NAME``, ``$cursor/NAME``, ``$writer/NAME``."""
     admin: list[Annotated[str, one_of("read", "change")]] = Field(default_factory=list)
+    """Requests at the admin API."""
 
 
 class LimitTable(Table):
     """``[[limit]]``: limits of a user, of each user of a group, or of each user."""
 
     user: Name | None = None
+    """The user that it is for.
+
+    Default: each user."""
     group: Name | None = None
+    """The group that it is for, in the place of a user; for each of its users by itself.
+
+    Default: each user."""
     connections: Annotated[int | None, count(0, 1_000_000)] = None
+    """Open connections."""
     subscriptions: Annotated[int | None, count(0, 1_000_000)] = None
+    """Subscriptions and consumers, those of sessions whose clients are away included."""
     publish_rate: Annotated[int | None, count(1, 1_000_000_000)] = None
     """Records a second."""
     publish_bytes: Annotated[int | None, size(1, 1 << 40)] = None
     """Bytes a second."""
     pool_share: Share | None = None
+    """The share of the pool that waiting records of the user's clients may take up."""
     in_flight_bytes: Annotated[int | None, size(1, 1 << 40)] = None
-    """Bytes that were sent and are not acknowledged."""
+    """Bytes that were sent to the user's clients and are not acknowledged."""

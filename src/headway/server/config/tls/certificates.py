@@ -36,9 +36,11 @@ class CertificateTable(Table):
     """One certificate."""
 
     certificate: Path_
-    """PEM: the certificate, and after it those between it and the CA's."""
+    """The server's certificate, and after it those between it and the CA's."""
     key_given: Path_ | None = Field(default=None, alias="key")
-    """PEM, without a password; None: it is in the certificate's file."""
+    """The private key, without a password.
+
+    Default: in the certificate's file."""
 
     @property
     def key(self) -> Path:
@@ -49,15 +51,19 @@ class TlsTable(CertificateTable):
     """``[listeners.NAME.tls]`` and ``[server.tls]``"""
 
     ca: Path_ | None = None
-    """PEM: the CAs of the clients' certificates."""
+    """The CAs of clients' certificates."""
     verify: Annotated[Literal["none", "optional", "required"], one_of("none", "optional", "required")] = "none"
-    """Whether clients have to show certificates."""
+    """Whether clients need a certificate."""
     user_given: Annotated[
         Literal["common_name", "alternative_name", "none"] | None, one_of("common_name", "alternative_name", "none")
     ] = Field(default=None, alias="user")
-    """The part of a client's certificate that is its user name."""
+    """The part of a client's certificate that is its user name; ``"alternative_name"``: the first of its alternative
+    names; ``"none"``: it logs in as usual.
+
+    Default: ``"common_name"``."""
     also: list[CertificateTable] = Field(default_factory=list)
-    """Certificates for other names (SNI)."""
+    """Certificates for other host names (SNI): ``[{ certificate = "…", key = "…" }]``, each for the names in it; who
+    asks for another name gets the first."""
 
     @property
     def user(self) -> str:

@@ -16,6 +16,7 @@ from tests.interop.test_interop_writers import plain, publish, recorded, stage
 from headway.cli import main
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery import fanout
+from headway.core.delivery.rendering import Copied
 from headway.core.message.record import EncodedRun, Run
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import TopicRequest
@@ -37,8 +38,14 @@ def serve_with_bugs() -> None:
             raise RuntimeError("a bug in a publish")
         return real_encode(self, run, first)
 
-    real_render, real_encode = fanout.render, MqttDialect.encode
+    def number(self: Copied, subscription: Subscription, now: float) -> bytearray | None:
+        if subscription.session.client == "victim":
+            raise RuntimeError("a bug in a delivery")
+        return real_number(self, subscription, now)
+
+    real_render, real_encode, real_number = fanout.render, MqttDialect.encode, Copied.number
     fanout.render, MqttDialect.encode = render, encode  # type: ignore[assignment, method-assign]
+    Copied.number = number  # type: ignore[method-assign]
     main()
 
 

@@ -177,6 +177,7 @@ def test_deliveries_in_a_row_pass_by_ids_in_use_and_begin_again() -> None:
     reader.heard()
     channel, left = house.broker.registry.sessions["reader"].channel, []
     for before, count in ((9, 3), (0, 3), (3, 7), (65_529, 10), (7, 40)):
+        assert len(channel.in_flight) == sum(map(len, left)), "ids begin again only where nothing is in rows"
         channel.go_on_after(before)
         publisher.send(*publishes("a/b")[:count])
         house.run()

@@ -19,7 +19,7 @@ from headway.core.base import ConfigError
 from headway.server.config import Settings
 from headway.server.engine import Stage
 from headway.server.log_format import begin_log, log_verdicts
-from headway.server.loop import Collector, raise_file_limit
+from headway.server.loop import Collector, FreeMemory, raise_file_limit
 from headway.server.reloading import Reloading
 from headway.server.running import Running
 from headway.server.service import Service
@@ -77,11 +77,14 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool, hang
     if settings.server.log == "json":
         log_verdicts(engine.broker.verdicts)
     collector = Collector(loop)
+    pools = engine.broker.registry.distinct_pools()
+    free_memory = FreeMemory(loop, lambda: sum(pool.memory_bytes + pool.clients_bytes for pool in pools), engine.pulse)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, hangups.add, signal.SIGHUP)
     await running.start(collector.start)
+    free_memory.start()
     service = Service(engine, notify)
     reloading = Reloading(engine, running.listeners, running.admin, service)
     loop.add_signal_handler(signal.SIGHUP, reloading.ask)
@@ -95,6 +98,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool, hang
     engine.readiness.stage = Stage.STOPPING
     service.stopping()
     await _drain(settings.server.drain_s, stopped)
+    free_memory.stop()
     collector.stop()
     await running.stop()
     service.close()

@@ -26,7 +26,6 @@ from headway.core.consumer.subscription import Subscription
 from headway.core.delivery import rendering as batch
 from headway.core.live import live_query
 from headway.core.live import live_query as head
-from headway.core.log import Tab
 from headway.core.log import states as focus
 from headway.core.log import states as state
 from headway.core.log.states import StatePass, StateReading
@@ -277,7 +276,8 @@ class World:
         """A query that began some steps ago, and is read now, answers what was true then."""
         (kept,) = self.stage.broker.registry.router.states
         kept.check()
-        self.readings.append(StateReading(kept, self.sequence, Tab(kept.pool), newest_first=self.rng.random() < 0.5))
+        tab, newest_first = self.asker.session.tab, self.rng.random() < 0.5
+        self.readings.append(StateReading(kept, self.sequence, tab, newest_first=newest_first))
         if len(self.readings) > 3:
             reading = self.readings.popleft()
             found = [record.sequence for record in reading.take(10**6)]

@@ -144,7 +144,7 @@ class DeferredWork:
 
 DEAD_MIN = 64
 """The heap is not rebuilt for fewer cancelled entries."""
-RUN_MAX = 512
+RUN_MAX = 128
 """The number of timers that one call runs."""
 
 

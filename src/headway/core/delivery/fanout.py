@@ -423,8 +423,8 @@ class Fanout:
                 small = False
             if copied is not None:
                 frames = self._numbered(copied, subscription, now)
-                if frames is None:
-                    laggards.append(subscription)
+                if not frames:
+                    laggards += () if frames is not None else (subscription,)
                     continue
                 views = [frames]
             if small:
@@ -458,9 +458,13 @@ class Fanout:
                 start_conflating(subscription, now)
 
     def _numbered(self, copied: Copied, subscription: Subscription, now: float) -> bytearray | None:
-        """Returns copied records with the consumer's ids. It is watched from now on, as one that has something to
-        acknowledge."""
-        frames = copied.number(subscription, now)
+        """Returns copied records with the consumer's ids; empty if that failed. None: it has no ids in a row. It is
+        watched from now on, as one that has something to acknowledge."""
+        try:
+            frames = copied.number(subscription, now)
+        except Exception as error:  # noqa: BLE001  as in ``pump``
+            self._on_bug(subscription.session, error)
+            return bytearray()
         if frames is not None:
             self._steps_left -= 1 / OFFERS_A_STEP + copied.count / COPIES_A_STEP
             subscription.current_s = now

@@ -61,6 +61,11 @@ class TurnWork:
         """How much of it one connection may ask for."""
         return self.most * BUDGET_WORK // TURN_WORK
 
+    @property
+    def of_strangers(self) -> int:
+        """How much all may ask for that have not logged in."""
+        return min(GREETING_WORK, self.most // 4)
+
     def begin(self) -> None:
         """Begins the next turn: its work is done from now on."""
         self._began_s = self._processor_s()

@@ -66,6 +66,7 @@ log = logging.getLogger("headway")
 RING_EVERY_S = 0.005
 """Least time between two rings (see ``_ring_in_time``)."""
 LIMITED_EVERY_S = 1.0
+NEWCOMER_S = 1.0
 CIRCLE_QUEUES_SHOWN = 8
 WAITING_ASKED = 16
 """Connections that could do nothing, and are asked again in a turn. There may be thousands that wait for the same."""
@@ -93,7 +94,7 @@ class Engine:
         self.reassembly = {pool: Reassembly(pool) for pool in pools}
         self.strangers = Reassembly(self.broker.registry.pool_of(""), strangers=True)
         self.pulse = Pulse()
-        self.accepting = AcceptShare(loop)
+        self.accepting = AcceptShare(loop, lambda: self.waiting)
         """The share of all listeners of clients."""
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
@@ -117,7 +118,7 @@ class Engine:
         self._waiting: dict[Connection, None] = {}
         """Those that could do nothing when they were asked last."""
         self._greeting: dict[Connection, None] = {}
-        """Those whose clients have not logged in."""
+        """Newcomers: those whose clients have not logged in, or came less than ``NEWCOMER_S`` ago."""
         self.turn_work = TurnWork()
         self.work_left = self.turn_work.most
         """Work that all connections together may still ask for in this turn."""
@@ -214,7 +215,7 @@ class Engine:
         self._turn_over()
 
     def _turn_over(self) -> None:
-        self.work_left, self.greeting_left = self.turn_work.most, GREETING_WORK
+        self.work_left, self.greeting_left = self.turn_work.most, self.turn_work.of_strangers
         self.turn_work.begin()
         self.floods.turn()
         self._ring_in_time()
@@ -236,7 +237,7 @@ class Engine:
         self.turn_soon()
 
     def go_on_later(self, connection: Connection, *, unserved: bool = False, waits: bool = False) -> None:
-        if not connection.admitted:
+        if not connection.admitted or self.now() - connection.opened_s < NEWCOMER_S:
             line = self._greeting
         else:
             line = self._unserved if unserved else self._waiting if waits else self._busy
@@ -245,17 +246,31 @@ class Engine:
 
     def _go_on(self) -> None:
         """Continues connections that have more to do: at least one, and others while the turn has work left. In every
-        other turn those that are busy go first, so that neither kind waits for the other for ever."""
+        other turn those that are busy go first, so that neither kind waits for the other for ever. Newcomers come last,
+        with a share of their own: any number of them may come, and nobody who is here waits for them."""
         self.work_left = max(self.work_left, self.turn_work.of_one)
-        self.greeting_left = GREETING_WORK  # those that wait have a budget of their own beside those that come anew
         lines = (self._unserved, self._busy) if self.turns % 2 else (self._busy, self._unserved)
-        for line in (self._greeting, self._waiting, *lines):
+        for line in (self._waiting, *lines):
             for _ in range(len(line) if line is not self._waiting else min(WAITING_ASKED, len(line))):
-                if self.work_left <= 0 or (line is self._greeting and self.greeting_left <= 0):
+                if self.work_left <= 0:
                     break
-                connection = next(iter(line))
-                del line[connection]
-                connection.go_on()
+                self._continue_first(line)
+        self.greeting_left = self.turn_work.of_strangers
+        self.work_left = max(self.work_left, self.greeting_left)
+        for _ in range(len(self._greeting)):
+            if self.greeting_left <= 0 or self.work_left <= 0:
+                break
+            self._continue_first(self._greeting)
+
+    @property
+    def waiting(self) -> int:
+        """The number of connections that have more to do."""
+        return len(self._busy) + len(self._greeting) + len(self._unserved) + len(self._waiting)
+
+    def _continue_first(self, line: dict[Connection, None]) -> None:
+        connection = next(iter(line))
+        del line[connection]
+        connection.go_on()
 
     def _tick(self) -> None:
         """Has the next turn look at consumers, too: it flushes first, and once is enough."""

@@ -43,7 +43,7 @@ class HttpListener:
         host, port = sock.getsockname()[:2]
         scheme = "http" if tls is None else "https"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        share = AcceptShare(self.loop, ACCEPTS_A_TURN)
+        share = AcceptShare(self.loop, most=ACCEPTS_A_TURN)
         self._acceptor = Acceptor(sock, self.loop, pulse, self.url, self._welcome, share)
         self._acceptor.open(BACKLOG)
 

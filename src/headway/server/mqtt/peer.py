@@ -214,7 +214,7 @@ class Greeting(PeerPart[ClientSide]):
         self._due = None
         peer.connection.resume_reading("journal")
         self._greet(greeting)
-        peer.go_on()
+        peer.engine.go_on_later(peer.connection)  # very many may have waited for one commit
 
     def _fields(self, packet: Connect, session: Session) -> Fields:
         """Returns CONNACK's fields: the server's limits where they differ from MQTT 5's defaults."""

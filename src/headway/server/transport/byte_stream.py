@@ -255,6 +255,7 @@ log = logging.getLogger("headway")
 ACCEPTS_PER_TURN, ACCEPTS_LEAST = 32, 4
 """Connections that all listeners of a broker accept in one turn, about 8 ms with what their first bytes cost; and each
 of them, however many others came to its neighbours."""
+WAITING_MAX = 64
 RETRY_S = 0.5
 _OF_ONE = {
     errno.ECONNABORTED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT,
@@ -268,16 +269,20 @@ NO_FILES_LEFT, FILES_ADVICE = "no more open files for clients", " (raise it: uli
 class AcceptShare:
     """The connections that some listeners may accept together in one turn of the loop."""
 
-    __slots__ = ("_loop", "_most", "_used")
+    __slots__ = ("_loop", "_most", "_used", "_waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, most: int = ACCEPTS_PER_TURN) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, waiting: Callable[[], int] = lambda: 0,
+                 most: int = ACCEPTS_PER_TURN) -> None:
+        """``waiting`` tells how many connections wait for their turn; while many do, few more are accepted."""
         self._loop = loop
+        self._waiting = waiting
         self._most = most
         self._used = 0
 
     def left(self) -> int:
         """Returns how many connections a listener may accept now."""
-        return max(ACCEPTS_LEAST, self._most - self._used)
+        most = self._most if self._waiting() < WAITING_MAX else ACCEPTS_LEAST
+        return max(ACCEPTS_LEAST, most - self._used)
 
     def use(self) -> None:
         if not self._used:

@@ -96,7 +96,8 @@ def sync_if_much(store: Journal, time_us: int) -> None:
 # - Confirms follow the commit, in order.
 # - After a failed write nothing is confirmed until the same entries are written elsewhere, which is tried once a
 # second.
-#   Meanwhile they stay in memory. Above ``BACKLOG_BYTES_MAX`` publishers of durable records wait.
+#   Meanwhile they stay in memory. Above ``BACKLOG_BYTES_MAX``, or a quarter of the pool, publishers of durable records
+#   wait.
 # - Commits begin only at the end of a turn, because a snapshot must have all entries that were written before it.
 # - Snapshots and the tidying visit all objects, in slices at the ends of turns.
 # - The oldest segment of the main stream begins with a snapshot, which says how the runs behind it were routed. A
@@ -105,7 +106,7 @@ def sync_if_much(store: Journal, time_us: int) -> None:
 
 log = logging.getLogger("headway")
 
-BACKLOG_BYTES_MAX = 64 * 1024 * 1024
+BACKLOG_BYTES_MAX, BACKLOG_BYTES_LEAST = 64 * 1024 * 1024, 4 * 1024 * 1024
 LOADED = 0.6
 """The loop is loaded when its thread uses more than this part of a core."""
 LOADED_GATHER_S = 0.012
@@ -212,6 +213,11 @@ class JournalWriter:
         """Bytes that are not confirmed."""
         return self._work_bytes + self._handed_bytes
 
+    @property
+    def _backlog_bytes_max(self) -> int:
+        """So many bytes may wait. They are in no pool, and are to be few beside it."""
+        return min(BACKLOG_BYTES_MAX, max(BACKLOG_BYTES_LEAST, self._broker.registry.pools[""].memory_limit // 4))
+
     # -- collecting -------------------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> None:
@@ -244,7 +250,7 @@ class JournalWriter:
             if commit.positions:
                 self._snapshots.on_positions(self._add(MAIN, encode_positions(commit.positions, commit.sequence)))
             self._work_number, self._work_sequence = commit.number, commit.sequence
-            ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
+            ledger.full = ledger.full or self._waiting_bytes > self._backlog_bytes_max
         self._go_through(now)
         self._write_soon(now)
 
@@ -409,7 +415,7 @@ class JournalWriter:
         for waiter in waiting:
             waiter.on_commit(number)
         self._handed_bytes = 0
-        if self.ledger.full and self._waiting_bytes <= BACKLOG_BYTES_MAX // 2:
+        if self.ledger.full and self._waiting_bytes <= self._backlog_bytes_max // 2:
             self.ledger.full = False
             self._broker.registry.backpressure.resume(self.ledger, now)
         self._turn_soon()

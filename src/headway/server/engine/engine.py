@@ -66,7 +66,6 @@ log = logging.getLogger("headway")
 RING_EVERY_S = 0.005
 """Least time between two rings (see ``_ring_in_time``)."""
 LIMITED_EVERY_S = 1.0
-NEWCOMER_S = 1.0
 CIRCLE_QUEUES_SHOWN = 8
 WAITING_ASKED = 16
 """Connections that could do nothing, and are asked again in a turn. There may be thousands that wait for the same."""
@@ -118,7 +117,7 @@ class Engine:
         self._waiting: dict[Connection, None] = {}
         """Those that could do nothing when they were asked last."""
         self._greeting: dict[Connection, None] = {}
-        """Newcomers: those whose clients have not logged in, or came less than ``NEWCOMER_S`` ago."""
+        """Newcomers: those whose clients have not logged in."""
         self.turn_work = TurnWork()
         self.work_left = self.turn_work.most
         """Work that all connections together may still ask for in this turn."""
@@ -237,7 +236,7 @@ class Engine:
         self.turn_soon()
 
     def go_on_later(self, connection: Connection, *, unserved: bool = False, waits: bool = False) -> None:
-        if not connection.admitted or self.now() - connection.opened_s < NEWCOMER_S:
+        if not connection.admitted:
             line = self._greeting
         else:
             line = self._unserved if unserved else self._waiting if waits else self._busy

@@ -62,7 +62,7 @@ ROOMS = {
     "core.queue": ["places", "backlog", "picking"], "core.governance": ["watching", "moves", "memory"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
-    "store.journal": ["disk", "segments", "reading", "recovery"],
+    "store.journal": ["disk", "segments", "manifest", "reading", "recovery"],
     "pipeline": ["broker", "archive", "sink", "source", "views", "measures", "report", "lab"],
     "pipeline.lab": ["plans", "replays"],
     "migration": ["formats", "draft", "origins"],

@@ -146,8 +146,9 @@ def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
     """Read a journal from end to end and say everything that is wrong with it. Nothing is changed.
 
     It works beside a running broker. Exit code 0: all is well, 1: something that had been on disk cannot be read.
-    LOST is damage to the files: a broker does not start on it without `headway serve --repair`, and with it goes on
-    with what can be read. ASIDE is an entry that is whole and means nothing: a broker that starts sets it aside.
+    LOST is damage to the files, or a missing file, also one that was deleted on purpose: a broker does not start on it
+    without `headway serve --repair`, and with it goes on with what can be read. ASIDE is an entry that is whole and
+    means nothing: a broker that starts sets it aside.
 
     \b
     Examples:
@@ -177,7 +178,8 @@ def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
     aside = f"a broker that starts sets aside {many(len(odd), 'entry')}"
     verdict = "; ".join([wrong] * bool(losses) + [aside] * bool(odd)) or "all of it is sound"
     total = format_size(sum(segment.bytes for segment in segments))
-    typer.echo(f"{path}: {many(len(found), 'stream')}, {many(len(segments), 'segment')}, {total}; {verdict}")
+    streams = sum(bool(report.segments) for report in found)
+    typer.echo(f"{path}: {many(streams, 'stream')}, {many(len(segments), 'segment')}, {total}; {verdict}")
     if losses or odd:
         raise typer.Exit(NOTHING_FOUND)
 

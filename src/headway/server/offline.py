@@ -53,6 +53,7 @@ from headway.store.journal import (
     SegmentStats,
     Stream,
     StreamReader,
+    missing_segments,
     read_losses,
     streams_of,
 )
@@ -134,7 +135,10 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 def open_streams(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamReader], list[str]]:
     """Opens the journal's streams for reading, and names unreadable parts. Raises OSError."""
-    streams, said = {}, []
+    streams: dict[str, StreamReader] = {}
+    missing = missing_segments(REAL, folder)
+    said = [f"{path}: is missing" for name, paths in sorted(missing.items()) if names is None or name in names
+            for path in paths]  # fmt: skip
     for path in streams_of(folder):
         if names is None or path.name in names:
             stream = streams[path.name] = StreamReader(path)
@@ -223,6 +227,7 @@ def compact(settings: Settings) -> dict[str, tuple[int, int]]:
         _check_nothing_was_dropped(restored.broker)
         _write_snapshot(journal, restored)
         _trim(streams, settings, restored)
+        journal.finish()
     except (Corrupt, Locked) as error:
         raise ConfigError(str(error)) from None
     finally:

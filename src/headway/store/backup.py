@@ -10,6 +10,8 @@ Rules:
   the place is whole; whatever ends the copying before leaves only the hidden folder.
 - ``backup.json`` is written last. It lists every file with its length, and without it nothing is restored.
 - A backup is a journal's folder: a broker can also be started on a copy of it.
+- The manifest of a journal at rest is copied as it is. That of a running broker goes on changing, so the copy gets one
+  of its own, of the segments that are in it, and without the marks of a clean stop.
 """
 
 from __future__ import annotations
@@ -24,7 +26,16 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from headway.store.journal import REAL, check, streams_of, write_file
+from headway.store.journal import (
+    MANIFEST_NAME,
+    REAL,
+    check,
+    manifest_of,
+    manifest_scan,
+    streams_of,
+    write_file,
+    write_manifest,
+)
 from headway.store.staged import STAGED
 
 LIST = "backup.json"
@@ -70,9 +81,16 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 def contents_at_rest(folder: Path, time_us: int, release: str) -> Contents:
-    """Lists a journal that no broker has open; the caller has locked it. Raises OSError."""
-    folders = [*streams_of(folder), *(path for path in folder.glob(f"{STAGED}/*") if path.is_dir())]
+    """Lists a journal that no broker has open; the caller has locked it. Raises BadBackup if its manifest is missing;
+    OSError."""
+    streams = streams_of(folder)
+    _, losses = manifest_scan(REAL, folder, streams)
+    if losses:
+        raise BadBackup(str(losses[0]))
+    folders = [*streams, *(path for path in folder.glob(f"{STAGED}/*") if path.is_dir())]
     files = sorted(file for one in folders for file in one.iterdir() if file.is_file() and file.suffix != ".partial")
+    manifest = folder / MANIFEST_NAME
+    files += [manifest] if manifest.is_file() else []
     held = [HeldFile(file.relative_to(folder).as_posix(), file.stat().st_size) for file in files]
     return Contents(str(folder), time_us, release, held)
 
@@ -112,6 +130,7 @@ def restore_backup(place: Path, folder: Path) -> Contents:
     with _appearing(folder) as made:
         for file in contents.files:
             _copy(place, made, file)
+        _list_streams(made)
         _check(made)
     return contents
 
@@ -146,11 +165,18 @@ def _appearing(place: Path) -> Iterator[Path]:
 
 
 def _finish(made: Path, contents: Contents) -> None:
+    _list_streams(made)
     _check(made)
     for file in contents.files:
         if (made / file.path).stat().st_size != file.bytes:
             raise BadBackup(f"{file.path}: the copy has another length than the original")
     write_file(REAL, made / LIST, msgspec.json.format(msgspec.json.encode(contents), indent=1))
+
+
+def _list_streams(made: Path) -> None:
+    """Makes a manifest where none was copied. Raises OSError."""
+    if not (made / MANIFEST_NAME).exists():
+        write_manifest(REAL, made, manifest_of(REAL, streams_of(made)))
 
 
 def _check(made: Path) -> None:

@@ -469,4 +469,4 @@ class JournalWriter:
             self._timer.cancel()
         self._pacer.close()
         self._thread.shutdown(wait=True)
-        self.store.close()
+        self.store.finish()

@@ -12,6 +12,8 @@ Rules:
 - A segment is begun only when all earlier batches are on disk, and it is written to only when its header and its name
   are on disk. So a valid header promises everything before it, and a power loss damages only the tail of the last
   segment.
+- The manifest lists the segments at the ends of each stream, and where the streams end after a clean stop. So files
+  that are missing or cut at their ends are noticed, too (manifest.py).
 - Batches stay in memory until a sync confirms them. After a failed write or sync none of them is taken to be on disk,
   even if the file shows them: all are written again into a fresh segment, which supersedes the old tail.
 - The journal relies on two things of a disk: its syncs are honest, and writing does not damage what was confirmed
@@ -20,13 +22,20 @@ Rules:
 
 from headway.store.journal.disk import REAL, Buffer, Files, RealFiles, opened, read_all, write_all, write_file
 from headway.store.journal.journal import LOCK_NAME, Journal, Locked
+from headway.store.journal.manifest import (
+    MANIFEST_NAME,
+    manifest_of,
+    missing_segments,
+    write_manifest,
+)
 from headway.store.journal.reading import ReadableStream, StreamReader
-from headway.store.journal.recovery import StreamReport, check, streams_of
+from headway.store.journal.recovery import StreamReport, check, manifest_scan, streams_of
 from headway.store.journal.segments import Corrupt, Entry, SegmentStats, StoredEntry, joined, read_losses
 from headway.store.journal.stream import Stream
 
 __all__ = [
-    "Buffer", "check", "Corrupt", "Entry", "Files", "joined", "Journal", "LOCK_NAME", "Locked",
-    "opened", "read_all", "read_losses", "ReadableStream", "REAL", "RealFiles", "SegmentStats", "StoredEntry", "Stream",
-    "StreamReader", "StreamReport", "streams_of", "write_all", "write_file",
+    "Buffer", "check", "Corrupt", "Entry", "Files", "joined", "Journal", "LOCK_NAME", "Locked", "MANIFEST_NAME",
+    "manifest_of", "manifest_scan", "missing_segments", "opened", "read_all", "read_losses", "ReadableStream", "REAL",
+    "RealFiles", "SegmentStats", "StoredEntry", "Stream", "StreamReader", "StreamReport", "streams_of", "write_all",
+    "write_file", "write_manifest",
 ]

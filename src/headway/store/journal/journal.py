@@ -15,8 +15,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from headway.store.journal.disk import Files, opened, read_all, write_all
-from headway.store.journal.segments import FREED, LOSSES, Entry
+from headway.store.journal.manifest import MANIFEST_NAME, Manifest, segment_paths
+from headway.store.journal.recovery import accept_losses, manifest_scan, recovery_scan, refuse
+from headway.store.journal.segments import FREED, LOSSES, Entry, ordinal_of
 from headway.store.journal.stream import SEGMENT_BYTES, Stream
 
 LOCK_NAME = "lock"
@@ -40,6 +44,7 @@ class Journal:
         self._files = files
         self._segment_bytes = segment_bytes
         self._streams: dict[str, Stream] = {}
+        self._manifest: Manifest | None = None
         self._lock_fd: int | None = None
 
     @property
@@ -54,28 +59,72 @@ class Journal:
         for each thing that was cut or lost. Raises Locked; Corrupt, unless ``repair``; OSError. After an error nothing
         is open."""
         for name in names:
-            if not _NAME.fullmatch(name) or name == LOCK_NAME:
+            if not _NAME.fullmatch(name) or name in (LOCK_NAME, MANIFEST_NAME):
                 raise ValueError(f"{name!r} cannot be a stream's name")
         self._files.make_folder(self.folder)
         self._lock()
-        said = []
         try:
-            for name in names:
-                stream = Stream(self._files, self.folder / name, self._segment_bytes)
-                awaited = None if self._first is None else self._first.last_number
-                said += stream.open(repair=repair, checked=checked, awaited=awaited)
-                self._streams[name] = stream
+            return self._opened(list(names), repair, checked) if names else []
         except BaseException:
             self.close()
             raise
+
+    def _opened(self, names: list[str], repair: bool, checked: Callable[[int], None] | None) -> list[str]:
+        """Reads all there is, and changes nothing while there is a loss that nobody accepts."""
+        listed, losses = manifest_scan(self._files, self.folder, [self.folder / name for name in names])
+        manifest = Manifest(self._files, self.folder, listed)
+        streams = [Stream(self._files, self.folder / name, self._segment_bytes, manifest) for name in names]
+        first, found = streams[0], [streams[0].survey(checked)]
+        awaited = None if found[0].open_ended else found[0].next_number - 1
+        found += [stream.survey(checked, awaited) for stream in streams[1:]]
+        losses += [loss for scan in found for loss in scan.losses]
+        gone = {name: entry for name, entry in sorted(listed.items())
+                if name not in names and not segment_paths(self._files, self.folder / name)}  # fmt: skip
+        unopened = [loss for name, entry in gone.items()
+                    for loss in recovery_scan(self._files, self.folder / name, listed=entry).losses]  # fmt: skip
+        if not repair:
+            refuse(losses + unopened)
+        if found[0].open_ended:  # what another stream awaits was there
+            found[0].give_up_to(max(scan.awaited for scan in found))
+        for stream, scan in zip(streams, found, strict=True):
+            accept_losses(self._files, stream.folder, scan)
+        manifest.streams = {name: listed[name] for name in listed.keys() - gone.keys() - set(names)}
+        manifest.streams |= {name: entry for name, scan in zip(names, found, strict=True) if (entry := scan.listed)}
+        with suppress(OSError):  # of a full disk: it stays stale, and nothing is written to a stream before it
+            manifest.write()
+        said = [str(loss) for loss in losses if loss.path == self.folder / MANIFEST_NAME]
+        said += [str(loss) for loss in unopened]
+        for stream, scan in zip(streams, found, strict=True):
+            said += stream.resume(scan)
+            self._streams[stream.folder.name] = stream
+        assert self._first is first
+        self._manifest = manifest
         return said
 
     def stream(self, name: str) -> Stream:
         """Raises KeyError."""
         return self._streams[name]
 
+    def finish(self) -> None:
+        """Ends cleanly: brings everything to disk, writes down where each stream ends, and closes. After an OSError
+        the ends are not known, as after a kill."""
+        manifest = self._manifest
+        try:
+            if manifest is not None:
+                self.mend()
+                ends = {name: stream.end for name, stream in self._streams.items()}
+                manifest.streams = {
+                    name: replace(entry, end=ends.get(name, entry.end)) for name, entry in manifest.streams.items()
+                }
+                manifest.write()
+        except OSError:
+            pass
+        finally:
+            self.close()
+
     def close(self) -> None:
         """Closes at once; unsynced batches may be lost."""
+        self._manifest = None
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
@@ -85,8 +134,13 @@ class Journal:
 
     def check(self) -> None:
         """Asserts the invariants of all streams."""
-        for stream in self._streams.values():
+        for name, stream in self._streams.items():
             stream.check()
+            listed = None if self._manifest is None else self._manifest.streams.get(name)
+            if listed is not None and stream.broken is None:
+                ordinals = [ordinal_of(segment.name) for segment in stream.segments]
+                assert listed.first.ordinal in ordinals, "the first segment that is listed is there"
+                assert listed.last.ordinal == ordinals[-1], "the last segment is listed"
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -148,8 +202,9 @@ class Journal:
     # -- holding ----------------------------------------------------------------------------------------------------
 
     def hold(self) -> list[tuple[Path, int]]:
-        """Brings everything to disk, and removes and replaces no file until ``release``. Returns the files of all
-        streams, and how far each goes. Raises OSError; then nothing is held."""
+        """Brings everything to disk, and removes and replaces no file of a stream until ``release``. Returns the files
+        of all streams, and how far each goes. The manifest is not among them, because it is replaced meanwhile: a copy
+        gets its own (backup.py). Raises OSError; then nothing is held."""
         self.mend()
         lists = [stream.folder / name for stream in self._streams.values() for name in (LOSSES, FREED)]
         found = [(path, self._files.size(path)) for path in lists if path.name in self._files.names(path.parent)]

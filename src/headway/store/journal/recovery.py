@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from headway.store.journal.disk import REAL, Files, opened, read_all, write_all
+from headway.store.journal.manifest import (
+    MANIFEST_NAME,
+    BadManifest,
+    ListedStream,
+    is_listed,
+    listed_stream,
+    read_manifest,
+)
 from headway.store.journal.segments import (
     FREED,
     READ_BYTES,
@@ -23,7 +31,9 @@ from headway.store.journal.segments import (
     SegmentIndex,
     SegmentReader,
     SegmentStats,
+    file_name,
     is_accepted,
+    joined,
     ordinal_of,
     pack_header,
     read_losses,
@@ -39,12 +49,15 @@ from headway.store.journal.segments import (
 # - a segment without a header on disk; nothing else was written to it then (*unfinished*);
 # - an invalid tail of the last segment of which nothing was confirmed (*torn*).
 #
+# Damage to the end of the last segment looks the same. After a clean stop the manifest says where the stream ended, so
+# a shorter one is a loss. After a kill nothing tells the two apart.
+#
 # Also torn is the last commit of a stream if a part of it is missing, here or in the stream that it awaits (batch.py).
 # The broker was killed while it wrote it, and had confirmed nothing of it.
 #
-# Any other invalid part is a ``Loss``: data that had been on disk and is missing now. Whole batches (``synced``) and
-# segment headers (all numbers before the first are on disk) tell what was confirmed. Losses that an earlier repair
-# accepted (segment.py) are not reported again, nor are batches that were removed on purpose.
+# Any other invalid part is a ``Loss``: data that had been on disk and is missing now. Whole batches (``synced``),
+# segment headers (all numbers before the first are on disk) and the manifest tell what was confirmed. Losses that an
+# earlier repair accepted (segment.py) are not reported again, nor are batches that were removed on purpose.
 
 
 @dataclass
@@ -52,7 +65,8 @@ class Loss:
     """Data that had been on disk and cannot be read."""
 
     path: Path
-    offset: int
+    offset: int | None
+    """None if the whole file, or folder, is missing."""
     bytes: int
     """The number of invalid bytes; 0 where the missing data may have been in another file."""
     what: str
@@ -60,6 +74,8 @@ class Loss:
     """Numbers of the missing batches; None if unknown, or if none are missing."""
     sequences: Numbers | None = None
     """Sequences between which entries may be missing; None if unknown, or if none are."""
+    open_ended: bool = False
+    """True if more batches may be missing after ``numbers``."""
 
     @property
     def about(self) -> str:
@@ -70,13 +86,15 @@ class Loss:
         if self.numbers:
             first, last = self.numbers
             parts.append(f"batch {first} is lost" if first == last else f"batches {first} to {last} are lost")
+        if self.open_ended:
+            parts.append("and any after these" if self.numbers else "and how many batches it had is not known")
         if self.sequences:
             first, last = self.sequences
             parts.append(f"with what there was of the sequences {first} to {last}")
         return ", ".join(parts)
 
     def __str__(self) -> str:
-        return f"{self.path} at byte {self.offset}: {self.about}"
+        return f"{self.path} {'is missing' if self.offset is None else f'at byte {self.offset}'}: {self.about}"
 
 
 class Torn(NamedTuple):
@@ -86,11 +104,14 @@ class Torn(NamedTuple):
     offset: int
     bytes: int
     what: str
+    stopped: bool
+    """True after a clean stop: the stream ended before these bytes."""
 
     def __str__(self) -> str:
+        known = "had not been confirmed" if self.stopped else "are not known to have been confirmed"
+        why = "" if self.stopped else "; a kill or a power failure leaves such an end, but so does damage"
         return (
-            f"{self.path}: the last {self.bytes} bytes, from byte {self.offset}, had not been confirmed and are cut "
-            f"({self.what})"
+            f"{self.path}: the last {self.bytes} bytes, from byte {self.offset}, {known} and are cut ({self.what}{why})"
         )
 
 
@@ -113,31 +134,57 @@ class RecoveryScan:
     torn: Torn | None = None
     unfinished: list[Path] = field(default_factory=list)
     unreadable: list[Path] = field(default_factory=list)
-    """Segments without a header, in which no batch can be found."""
+    """Segments that had a header, and in which neither a header nor a batch can be found."""
     headless: list[Path] = field(default_factory=list)
     """Segments with a damaged header. In ``segments`` they have a reconstructed one."""
+    awaited: int = 0
+    """The last batch of another stream that a commit here awaits."""
+    open_ended: bool = False
+    """True if the end is lost and its numbers are unknown."""
+    fresh: bool = False
+    """True if the next batch must begin a segment, because numbers are lost before it."""
+
+    @property
+    def listed(self) -> ListedStream | None:
+        """The entry for the manifest; None if there is no segment."""
+        return listed_stream(self.segments[0].header, self.segments[-1].header) if self.segments else None
+
+    def give_up_to(self, number: int) -> None:
+        """Counts the batches up to this number as lost, too. For an open end."""
+        if number >= self.next_number:
+            loss = next(loss for loss in self.losses if loss.open_ended)
+            loss.numbers = (loss.numbers[0] if loss.numbers else self.next_number, number)
+            self.next_number = number + 1
 
 
 def recovery_scan(
-    files: Files, folder: Path, checked: Callable[[int], None] | None = None, awaited: int | None = None
-) -> RecoveryScan:
+    files: Files, folder: Path, checked: Callable[[int], None] | None = None, awaited: int | None = None,
+    listed: ListedStream | None = None,
+) -> RecoveryScan:  # fmt: skip
     """Scans a stream. ``checked`` is told how many bytes were checked. ``awaited``: the last batch of the stream that
-    others await; None: it is not known, and taken to be there. Raises OSError."""
-    found = RecoveryScan(accepted=read_losses(files, folder), freed=read_losses(files, folder, FREED))
-    _Scanner(files, folder, found, checked or (lambda size: None), awaited).run()
+    others await; None: it is not known, and taken to be there. ``listed``: the stream's entry in the manifest. Raises
+    OSError."""
+    found = RecoveryScan(accepted=joined(read_losses(files, folder)), freed=read_losses(files, folder, FREED))
+    _Scanner(files, folder, found, checked or (lambda size: None), awaited, listed).run()
     return found
 
 
 class _Scanner:
     def __init__(
-        self, files: Files, folder: Path, found: RecoveryScan, checked: Callable[[int], None], awaited: int | None
-    ) -> None:
+        self, files: Files, folder: Path, found: RecoveryScan, checked: Callable[[int], None], awaited: int | None,
+        listed: ListedStream | None,
+    ) -> None:  # fmt: skip
         self.files = files
+        self.listed = listed
+        self.promised = 0
+        """The last batch that the segments which are there must have, as the manifest says."""
         self.awaited = awaited
         self.number = self.commit = 0
         """The number of the last batch, and of the first of its commit."""
         self.continued, self.awaits = False, 0
         """Whether more is to come of that commit, and the batch that it awaits."""
+        self.unmet: list[int] = []
+        """The first batches of commits of which a part is missing, here or in the other stream."""
         self.checked = checked
         self.folder = folder
         self.found = found
@@ -149,16 +196,65 @@ class _Scanner:
         """Losses within the segment after which no sequence was seen yet."""
 
     def run(self) -> None:
-        found = self.found
+        found, listed = self.found, self.listed
         headers = self._headers()
-        if not headers:
-            return
+        ends_early = listed is not None and (not headers or headers[-1][1].ordinal < listed.last.ordinal)
+        if listed is not None:
+            found.next_ordinal = max(found.next_ordinal, listed.last.ordinal + 1)
+            self.promised = listed.last.number - 1 if ends_early or listed.end is None else listed.end.number
+        if headers:
+            self._read_all(headers)
+        if listed is not None and ends_early:
+            self._miss_end(listed, any_left=bool(headers))
+        found.awaited = self.awaits
+        found.next_number = max(found.next_number, *(last + 1 for _, last in found.accepted), 1)
+
+    def _read_all(self, headers: list[tuple[Path, SegmentHeader]]) -> None:
+        found = self.found
         firsts = [header.first_number for _, header in headers]
         found.next_number = min(firsts)
         self.last_sequence = headers[0][1].last_sequence
+        if self.listed is not None and headers[0][1].ordinal > self.listed.first.ordinal:
+            first = self.listed.first
+            numbers = (first.number, headers[0][1].first_number - 1)
+            self._miss(first.ordinal, "it was the first segment", numbers, (first.sequence + 1, self.last_sequence))
         for at, (path, header) in enumerate(headers):
             self._read(path, header, min(firsts[at + 1 :], default=None))
         found.confirmed = max(found.confirmed, firsts[-1] - 1)
+
+    # -- manifest ---------------------------------------------------------------------------------------------------
+
+    def _miss_end(self, listed: ListedStream, *, any_left: bool) -> None:
+        """Finds what is missing with the last segment, or with all of them."""
+        found, end = self.found, listed.end
+        missing = listed.last if any_left else listed.first
+        what = "it was the last segment" if any_left else "no segment of the stream is left"
+        first = max(found.next_number, missing.number) if any_left else missing.number
+        last = listed.last.number - 1 if end is None else end.number
+        sequences = (
+            (self.last_sequence if any_left else missing.sequence) + 1,
+            listed.last.sequence if end is None else end.sequence,
+        )
+        self._miss(missing.ordinal, what, (first, last), sequences, open_ended=end is None)
+        found.next_number = max(found.next_number, listed.last.number, last + 1)
+        found.confirmed = max(found.confirmed, found.next_number - 1)
+        found.fresh = True
+
+    def _miss(
+        self, ordinal: int, what: str, numbers: Numbers, sequences: Numbers, *, open_ended: bool = False
+    ) -> None:
+        """Adds the loss of a listed segment, unless nothing was in it."""
+        found, path = self.found, self.folder / file_name(ordinal)
+        loss = next((loss for loss in found.losses if loss.path == path), None)
+        empty = numbers[1] < numbers[0]
+        if loss is None:
+            if (empty and not open_ended) or (not open_ended and is_accepted(found.accepted, numbers)):
+                return
+            loss = Loss(path, None, 0, what)
+            found.losses.append(loss)
+        loss.numbers = None if empty else numbers
+        loss.sequences = sequences if sequences[0] <= sequences[1] else None
+        loss.open_ended = found.open_ended = open_ended
 
     # -- headers ----------------------------------------------------------------------------------------------------
 
@@ -166,7 +262,12 @@ class _Scanner:
         """Returns the segments in order whose header is valid, or can be reconstructed."""
         known: list[tuple[Path, SegmentHeader]] = []
         damaged: list[tuple[Path, int, str]] = []
-        for name in sorted(self.files.names(self.folder)):
+        try:
+            names = sorted(self.files.names(self.folder))
+        except FileNotFoundError:
+            names = []
+        ends = {self.listed.first.ordinal, self.listed.last.ordinal} if self.listed is not None else set()
+        for name in names:
             ordinal = ordinal_of(name)
             if ordinal is None:
                 continue
@@ -177,7 +278,10 @@ class _Scanner:
                     header = self._checked(reader.header(), ordinal)
                     known.append((path, header))
                 except BadHeader as error:
-                    if reader.size <= SEGMENT_HEADER_BYTES:
+                    if reader.size <= SEGMENT_HEADER_BYTES and ordinal in ends:
+                        self.found.unreadable.append(path)
+                        self.found.losses.append(Loss(path, 0, reader.size, str(error)))
+                    elif reader.size <= SEGMENT_HEADER_BYTES:
                         self.found.unfinished.append(path)
                     else:
                         damaged.append((path, ordinal, str(error)))
@@ -279,7 +383,11 @@ class _Scanner:
         summary = summary_of(found.header, found.body)
         number = found.header.number
         if not self.continued or number != self.number + 1:
+            if self.continued:
+                self.unmet.append(self.commit)
             self.commit, self.awaits = number, summary.awaits
+            if self.awaited is not None and self.awaits > self.awaited:
+                self.unmet.append(number)
         self.number, self.continued = number, summary.continued
         return summary.count
 
@@ -293,7 +401,10 @@ class _Scanner:
 
     def _judged(self, index: SegmentIndex, losses: list[Loss]) -> list[Loss]:
         """Returns the confirmed losses of the last segment. From the first unconfirmed one on, its tail is torn."""
-        found = self.found
+        found, due = self.found, self.found.next_number
+        # What a repair has given up had been on disk, as what the manifest promises.
+        known = max(self.promised, *(last for first, last in found.accepted if first <= due <= last), 0)
+        found.confirmed = max(found.confirmed, known)
         torn = self.tail
         for at, loss in enumerate(losses):
             if loss.numbers and loss.path == index.path and loss.numbers[0] > found.confirmed:
@@ -302,23 +413,44 @@ class _Scanner:
                 index.cut(found.next_number)
                 losses = losses[:at]
                 break
+        if found.next_number <= known:
+            losses = [*losses, self._short(index, known)]
+            torn = None
         if torn:
-            index.end = torn.offset
-            size = found.sizes[-1]
-            found.torn = Torn(torn.path, torn.offset, size - torn.offset, torn.what)
+            self._tear(index, torn.offset or 0, torn.what)
         self._cut_partial_commit(index)
         return losses
 
+    def _short(self, index: SegmentIndex, last: int) -> Loss:
+        """Returns the loss of the last segment's end, up to this batch."""
+        found, listed = self.found, self.listed
+        loss = self.tail or Loss(index.path, index.end, 0, "the file ends here")
+        loss.numbers = (found.next_number, last)
+        if listed is not None and last == self.promised:
+            end = listed.end if index.header.ordinal >= listed.last.ordinal else None
+            sequence = listed.last.sequence if end is None else end.sequence
+            if end is not None:
+                loss.what += f"; it had {end.bytes} bytes when the broker stopped"
+            if sequence > index.last_sequence:
+                loss.sequences = (index.last_sequence + 1, sequence)
+        found.next_number, found.fresh = last + 1, True
+        return loss
+
+    def _tear(self, index: SegmentIndex, offset: int, what: str) -> None:
+        index.end = offset
+        stopped = self.listed is not None and self.listed.end is not None
+        self.found.torn = Torn(index.path, offset, self.found.sizes[-1] - offset, what, stopped)
+
     def _cut_partial_commit(self, index: SegmentIndex) -> None:
-        """Cuts the last commit if a part of it is missing. A commit is in one segment."""
-        found, number = self.found, self.commit
-        missing = self.awaited is not None and self.awaits > self.awaited
-        if not (self.continued or missing) or not max(found.confirmed, index.header.first_number - 1) < number:
-            return
+        """Cuts the first unconfirmed commit of which a part is missing, and what is behind it: there may be several
+        if the awaited stream could not be written for a while. A commit is in one segment."""
+        found, confirmed = self.found, max(self.found.confirmed, index.header.first_number - 1)
+        partial = [*self.unmet, self.commit] if self.continued else self.unmet
+        number = next((number for number in partial if number > confirmed), found.next_number)
         if number < found.next_number:
             found.next_number = number
             index.cut(number)
-            found.torn = Torn(index.path, index.end, found.sizes[-1] - index.end, "a part of its commit is missing")
+            self._tear(index, index.end, "a part of its commit is missing")
 
 
 # -- repair ------------------------------------------------------------------------------------------------------------
@@ -336,15 +468,16 @@ UNREADABLE = ".unreadable"
 """Ends the name of a segment that was set aside."""
 
 
-def repair_stream(files: Files, folder: Path, found: RecoveryScan, *, repair: bool) -> list[str]:
-    """Makes the folder what the survey says is there, on disk. Returns a sentence for each thing that was cut or lost.
-    Raises Corrupt, unless ``repair``; OSError."""
-    if found.losses and not repair:
-        loss = found.losses[0]
-        raise Corrupt(loss.path, loss.offset, loss.about)
+def refuse(losses: Sequence[Loss]) -> None:
+    """Raises Corrupt if there is a loss."""
+    if losses:
+        raise Corrupt(losses[0].path, losses[0].offset, losses[0].about)
+
+
+def repair_stream(files: Files, folder: Path, found: RecoveryScan) -> list[str]:
+    """Makes the folder what the scan says is there, on disk; losses are accepted already. Returns a sentence for each
+    thing that was cut or lost. Raises OSError."""
     said = [str(loss) for loss in found.losses]
-    if found.losses:
-        _accept(files, folder, found)
     for path in found.unfinished:
         files.remove(path)
     if found.segments:
@@ -355,8 +488,11 @@ def repair_stream(files: Files, folder: Path, found: RecoveryScan, *, repair: bo
     return said
 
 
-def _accept(files: Files, folder: Path, found: RecoveryScan) -> None:
-    """Records the losses, so that the next start accepts them."""
+def accept_losses(files: Files, folder: Path, found: RecoveryScan) -> None:
+    """Records the losses, so that the next start accepts them. Raises OSError."""
+    if not found.losses:
+        return
+    files.make_folder(folder)
     for path in found.unreadable:
         files.rename(path, path.with_name(path.name + UNREADABLE))
     for segment in found.segments:
@@ -410,8 +546,9 @@ class StreamReport:
 
 
 def verify(folder: Path, files: Files = REAL) -> StreamReport:
-    """Reads a stream's folder from end to end. Raises OSError."""
-    found = recovery_scan(files, folder)
+    """Reads a stream's folder from end to end, and what the manifest beside it says. Raises OSError."""
+    listed, _ = manifest_scan(files, folder.parent, ())
+    found = recovery_scan(files, folder, listed=listed.get(folder.name))
     segments = [segment.stats(size) for segment, size in zip(found.segments, found.sizes, strict=True)]
     notes = [f"{path}: was never finished and has nothing in it" for path in found.unfinished]
     if found.torn:
@@ -433,9 +570,28 @@ def streams_of(folder: Path, files: Files = REAL) -> list[Path]:
     return found
 
 
+def manifest_scan(
+    files: Files, folder: Path, folders: Sequence[Path]
+) -> tuple[dict[str, ListedStream], list[Loss]]:
+    """Returns what the manifest of a journal lists, and its own damage. ``folders``: those of streams, one of which may
+    show that there must be a manifest. Raises OSError."""
+    path, unknown = folder / MANIFEST_NAME, "so whether segments are missing is not known"
+    try:
+        listed = read_manifest(files, folder)
+    except BadManifest as error:
+        return {}, [Loss(path, 0, files.size(path), f"{error}, {unknown}")]
+    if listed is None and any(is_listed(files, stream) for stream in folders):
+        return {}, [Loss(path, None, 0, f"it lists the segments of all streams, {unknown}")]
+    return listed or {}, []
+
+
 def check(folder: Path, files: Files = REAL) -> list[StreamReport]:
-    """Verifies every stream. Raises OSError."""
-    return [checked(stream, files) for stream in streams_of(folder, files)]
+    """Verifies every stream, and the manifest: a damaged one has a report without segments. Raises OSError."""
+    streams = {path.name: path for path in streams_of(folder, files)}
+    listed, losses = manifest_scan(files, folder, list(streams.values()))
+    reports = [StreamReport(folder, [], [str(loss) for loss in losses], [])] if losses else []
+    names = sorted({*streams, *listed})
+    return reports + [checked(folder / name, files) for name in names]
 
 
 def checked(folder: Path, files: Files) -> StreamReport:

@@ -14,16 +14,18 @@ Rules:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from headway.store.journal.disk import Files, opened, write_all
+from headway.store.journal.manifest import End, Manifest, listed_stream
 from headway.store.journal.reading import ReadableStream
-from headway.store.journal.recovery import recovery_scan, repair_stream
+from headway.store.journal.recovery import RecoveryScan, accept_losses, recovery_scan, refuse, repair_stream
 from headway.store.journal.segments import (
     FREED,
+    LISTED_VERSION,
     Entry,
     Packed,
     SegmentHeader,
@@ -42,8 +44,12 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 class Stream(ReadableStream):
     """To be opened before anything else. ``append`` to ``close`` are for one thread; reading is for all."""
 
-    def __init__(self, files: Files, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, files: Files, folder: Path, segment_bytes: int = SEGMENT_BYTES, manifest: Manifest | None = None
+    ) -> None:
+        """``manifest``: the journal's, where the stream lists its segments; None: nothing lists them."""
         super().__init__(files, folder)
+        self._manifest = manifest
         self.broken: OSError | None = None
         """The error after which batches are only held in memory; None while all is well."""
         self._segment_bytes = segment_bytes
@@ -68,13 +74,27 @@ class Stream(ReadableStream):
         batch of the stream that this one's commits may await. Returns a sentence for
         each thing that was cut or lost. Raises Corrupt for losses that no power loss explains; with ``repair`` it goes
         on with what can be read. Raises OSError."""
+        found = self.survey(checked, awaited)
+        if not repair:
+            refuse(found.losses)
+        accept_losses(self._files, self.folder, found)
+        return self.resume(found)
+
+    def survey(self, checked: Callable[[int], None] | None = None, awaited: int | None = None) -> RecoveryScan:
+        """Does the first half of ``open``: reads and checks the whole stream, and changes nothing. Raises OSError."""
+        listed = None if self._manifest is None else self._manifest.streams.get(self.folder.name)
+        return recovery_scan(self._files, self.folder, checked, awaited, listed)
+
+    def resume(self, found: RecoveryScan) -> list[str]:
+        """Does the second half: goes on with what was found, of which all losses are accepted. Returns the sentences.
+        Raises OSError."""
         self._files.make_folder(self.folder)
-        found = recovery_scan(self._files, self.folder, checked, awaited)
-        said = repair_stream(self._files, self.folder, found, repair=repair)
+        said = repair_stream(self._files, self.folder, found)
         self._token = secrets.randbits(64) if found.token is None else found.token
         self._next_number = found.next_number
         self._next_ordinal = found.next_ordinal
         self._synced = found.next_number - 1
+        self._roll = found.fresh
         for segment in found.segments:
             self._add_segment(segment)
         if found.segments:
@@ -99,6 +119,12 @@ class Stream(ReadableStream):
     def unsynced_bytes(self) -> int:
         """Bytes of batches that are not known to be on disk; they are in memory too."""
         return self._kept_bytes
+
+    @property
+    def end(self) -> End | None:
+        """The stream's end; None if there is no segment. All of it is on disk if nothing is unsynced."""
+        last = self._current
+        return None if last is None else End(last.end, self.last_number, self.last_sequence)
 
     @property
     def last_number(self) -> int:
@@ -139,6 +165,8 @@ class Stream(ReadableStream):
 
     def _write(self, batches: list[Packed]) -> None:
         """Writes the batches of one commit, into one segment: a start may have to cut them together."""
+        if self._manifest is not None:
+            self._manifest.refresh()
         current = self._current
         if current is None or self._fd is None or self._roll or current.end > self._segment_bytes:
             self.sync()
@@ -197,6 +225,7 @@ class Stream(ReadableStream):
             kept = list(self._kept)
             write_all(self._files, fd, [buffer for packed in kept for buffer in packed.buffers], fresh.end)
             self._files.sync(fd)
+            self._list(self._staying(), fresh)
         except OSError:
             self._abandon(fresh.path, fd)
             raise
@@ -206,7 +235,7 @@ class Stream(ReadableStream):
 
     def _cut_superseded(self, old: SegmentIndex) -> None:
         """Frees the disk space of a superseded tail. Raises OSError; then the tail stays, and a start skips it."""
-        if len(old) or self._holds:
+        if self._stays(old):
             with opened(self._files, old.path) as fd:
                 self._files.truncate(fd, old.end)
             return
@@ -225,9 +254,29 @@ class Stream(ReadableStream):
 
     # -- segments ---------------------------------------------------------------------------------------------------
 
+    def _list(self, before: Sequence[SegmentIndex], last: SegmentIndex) -> None:
+        """Writes down where the stream begins and ends: ``before`` are the segments before the last one. Raises
+        OSError."""
+        if self._manifest is not None:
+            self._manifest.put(self.folder.name, listed_stream([*before, last][0].header, last.header))
+
+    def _staying(self) -> list[SegmentIndex]:
+        """Returns the segments that stay when all that is not known to be on disk is written elsewhere."""
+        return [segment for segment in self._segments if segment is not self._current or self._stays(segment)]
+
+    def _stays(self, current: SegmentIndex) -> bool:
+        """True if a superseded segment keeps its file: it has batches that are on disk, or somebody copies it."""
+        has_some = current.header.first_number <= self._synced and current.batches > 0
+        return current.header.ordinal > 0 and (has_some or self._holds > 0)
+
     def _begin(self, first_number: int) -> tuple[SegmentIndex, int]:
         """Begins the next segment, for batches from this number on; all before it are on disk. Raises OSError."""
         segment, fd = self._create(first_number, self.last_sequence)
+        try:
+            self._list(self._segments, segment)
+        except OSError:
+            self._abandon(segment.path, fd)
+            raise
         self._add_segment(segment)
         self._make_current(segment, fd)
         self._roll = False
@@ -235,6 +284,8 @@ class Stream(ReadableStream):
 
     def _create(self, first_number: int, last_sequence: int) -> tuple[SegmentIndex, int]:
         """Creates a segment, with its header and its name on disk. Raises OSError, and then removes it if it can."""
+        if self._manifest is not None:
+            self._manifest.refresh()  # the header says that there is one
         header = self._header(self._next_ordinal, first_number, last_sequence)
         self._next_ordinal += 1
         path = self.folder / file_name(header.ordinal)
@@ -250,7 +301,8 @@ class Stream(ReadableStream):
         return SegmentIndex(path, header), fd
 
     def _header(self, ordinal: int, first_number: int, last_sequence: int) -> SegmentHeader:
-        return SegmentHeader(ordinal, self._token, first_number, last_sequence, self.folder.name)
+        version = 1 if self._manifest is None else LISTED_VERSION
+        return SegmentHeader(ordinal, self._token, first_number, last_sequence, self.folder.name, version)
 
     def _abandon(self, path: Path, fd: int) -> None:
         self._left_over.append(path)
@@ -261,6 +313,8 @@ class Stream(ReadableStream):
 
     def _remove_left_over(self) -> None:
         """Removes abandoned files. While one exists, the segment that supersedes it must exist too. Raises OSError."""
+        if self._left_over and self._manifest is not None:
+            self._manifest.refresh()  # one that failed to be written may list one of them
         while self._left_over:
             with suppress(FileNotFoundError):
                 self._files.remove(self._left_over[-1])
@@ -292,24 +346,34 @@ class Stream(ReadableStream):
     def free_before(self, sequence: int) -> int:
         """Removes the oldest segments that end before this sequence, but never the current one. Returns the freed
         bytes. Raises OSError; segments that were removed by then stay removed."""
-        return self._free(lambda oldest: oldest.own_last < sequence)
+        return self._free(lambda oldest, _: oldest.own_last < sequence)
 
     def free_for_age(self, before_us: int, upto_sequence: int) -> int:
         """Does ``free_before(upto_sequence)``, but only for segments whose last batch is older than ``before_us``."""
         return self._free(
-            lambda oldest: (
+            lambda oldest, _: (
                 oldest.own_last < upto_sequence and (oldest.last_time_us is None or oldest.last_time_us < before_us)
             )
         )
 
     def free_for_size(self, bytes_max: int, upto_sequence: int) -> int:
         """Does ``free_before(upto_sequence)``, but only until the stream is no larger than ``bytes_max``."""
-        return self._free(lambda oldest: oldest.own_last < upto_sequence and self.bytes > bytes_max)
+        return self._free(lambda oldest, left: oldest.own_last < upto_sequence and left > bytes_max)
 
-    def _free(self, may_go: Callable[[SegmentIndex], bool]) -> int:
-        freed = 0
-        while not self._holds and len(self._segments) > 1 and may_go(oldest := self._segments[0]):
+    def _free(self, may_go: Callable[[SegmentIndex, int], bool]) -> int:
+        """``may_go`` gets a segment, and the bytes of the stream from it on."""
+        going: list[SegmentIndex] = []
+        left = self.bytes
+        for oldest in () if self._holds else self._segments[:-1]:
+            if not may_go(oldest, left):
+                break
+            going.append(oldest)
+            left -= oldest.end
+        if going:
             self._remove_left_over()
+            self._list(self._segments[len(going) : -1], self._segments[-1])  # once for all, and before any is removed
+        freed = 0
+        for oldest in going:
             self._sync_folder()
             freed += self._remove(oldest)
         self._sync_folder()

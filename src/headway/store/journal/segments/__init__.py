@@ -12,6 +12,7 @@ from headway.store.journal.segments.batch import (
 )
 from headway.store.journal.segments.segment import (
     FREED,
+    LISTED_VERSION,
     LOSSES,
     READ_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -37,7 +38,7 @@ from headway.store.journal.segments.segment import (
 
 __all__ = [
     "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Behind", "Corrupt", "Entry",
-    "file_name", "FREED", "IndexEntry", "is_accepted", "joined", "LOSSES", "Numbers", "ordinal_of", "pack_header",
-    "Packed", "READ_BYTES", "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentBatch", "SegmentHeader",
-    "SegmentIndex", "SegmentReader", "SegmentStats", "StoredEntry", "summary_of", "write_losses",
+    "file_name", "FREED", "IndexEntry", "is_accepted", "joined", "LISTED_VERSION", "LOSSES", "Numbers", "ordinal_of",
+    "pack_header", "Packed", "READ_BYTES", "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentBatch",
+    "SegmentHeader", "SegmentIndex", "SegmentReader", "SegmentStats", "StoredEntry", "summary_of", "write_losses",
 ]

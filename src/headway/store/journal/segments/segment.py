@@ -30,7 +30,9 @@ from headway.store.journal.segments.batch import BATCH_HEADER_BYTES, BadBatch, B
 
 
 MAGIC = b"HWJS"
-VERSION = 1
+LISTED_VERSION = 2
+"""Since this version a manifest lists the segments (manifest.py). Otherwise it is the same as version 1."""
+VERSIONS = 1, LISTED_VERSION
 _HEADER = struct.Struct("<4sIHHQQQQ84s")
 _CHECKED_AT = 8
 SEGMENT_HEADER_BYTES = _HEADER.size
@@ -47,10 +49,14 @@ class BadHeader(Exception):
 class Corrupt(Exception):
     """Data that had been on disk is missing or damaged."""
 
-    def __init__(self, path: Path, offset: int, what: str) -> None:
-        """``what`` is wrong, in words, at byte ``offset`` of ``path``."""
+    def __init__(self, path: Path, offset: int | None, what: str) -> None:
+        """``what`` is wrong, in words, at byte ``offset`` of ``path``; None: all of ``path`` is missing."""
+        if offset is None:
+            place, first = "is missing", "Put it back, or go on without it: "
+        else:
+            place, first = f"is damaged at byte {offset}", ""
         super().__init__(
-            f"{path} is damaged at byte {offset}: {what}. `headway journal verify` shows all of it; "
+            f"{path} {place}: {what}. {first}`headway journal verify` shows all of it; "
             "with `--repair` Headway goes on with what can be read, and says what is lost."
         )
         self.path = path
@@ -66,6 +72,7 @@ class SegmentHeader(NamedTuple):
     last_sequence: int
     """The stream's last sequence before this segment; 0 if there was none."""
     name: str
+    version: int = 1
 
 
 class SegmentBatch(NamedTuple):
@@ -95,8 +102,9 @@ def pack_header(header: SegmentHeader) -> bytes:
     if len(name) > NAME_BYTES_MAX:
         raise ValueError(f"a stream's name has {len(name)} bytes; {NAME_BYTES_MAX} is the most")
     blank = _HEADER.pack(
-        MAGIC, 0, VERSION, len(name), header.ordinal, header.token, header.first_number, header.last_sequence, name
-    )
+        MAGIC, 0, header.version, len(name), header.ordinal, header.token, header.first_number, header.last_sequence,
+        name,
+    )  # fmt: skip
     return MAGIC + zlib.crc32(blank[_CHECKED_AT:]).to_bytes(4, "little") + blank[_CHECKED_AT:]
 
 
@@ -107,11 +115,11 @@ def unpack_header(data: bytes | memoryview) -> SegmentHeader:
     magic, crc, version, length, index, token, first_number, last_sequence, name = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise BadHeader("no segment begins here")
-    if version != VERSION:
-        raise BadHeader(f"a segment of version {version}; this Headway knows version {VERSION}")
+    if version not in VERSIONS:
+        raise BadHeader(f"a segment of version {version}; this Headway knows versions up to {VERSIONS[-1]}")
     if zlib.crc32(data[_CHECKED_AT:SEGMENT_HEADER_BYTES]) != crc:
         raise BadHeader("the checksum of the segment's header is wrong")
-    return SegmentHeader(index, token, first_number, last_sequence, name[:length].decode())
+    return SegmentHeader(index, token, first_number, last_sequence, name[:length].decode(), version)
 
 
 class SegmentReader:
@@ -238,7 +246,7 @@ def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]
 
 def write_losses(files: Files, folder: Path, losses: list[Numbers], name: str = LOSSES) -> None:
     """Replaces a file atomically. Raises OSError."""
-    write_file(files, folder / name, json.dumps(sorted(set(losses))).encode())
+    write_file(files, folder / name, json.dumps(joined(losses)).encode())
 
 
 def is_accepted(losses: list[Numbers], numbers: Numbers) -> bool:

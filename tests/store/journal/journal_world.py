@@ -1,9 +1,10 @@
-"""A seeded world around a journal: appends, syncs, faults, mends, frees, ends of processes and power losses.
+"""A seeded world around a journal: appends, syncs, faults, mends, frees, stops, ends of processes and power losses.
 
 The checker knows only what was given and what returned without an error, and asks after each restart:
 - everything that was confirmed is there, unless it was allowed to be freed;
 - what is there was given, in this order, without a hole; numbers follow;
 - nothing is called corrupt.
+After a stop, damage to the ends of a stream is told, and repaired.
 While the journal is open, readers see everything that was given, whether it is on disk or not.
 """
 
@@ -14,12 +15,13 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tests.store.journal.fake_files import FakeFiles, PowerLoss
+from tests.store.journal.fake_files import FakeFile, FakeFiles, PowerLoss
 
 from headway.store.journal.journal import Journal
-from headway.store.journal.recovery import verify
+from headway.store.journal.manifest import ListedStream, read_manifest
+from headway.store.journal.recovery import manifest_scan, verify
 from headway.store.journal.segments.batch import Entry, StoredEntry
-from headway.store.journal.segments.segment import Corrupt
+from headway.store.journal.segments.segment import Corrupt, file_name
 
 FOLDER = Path("/journal")
 NAMES = ("one", "two")
@@ -74,6 +76,7 @@ class World:
         actions = (
             [self.commit] * 14 + [self.mend] * 2 + [self.free] * 3 + [self.read, self.fault, self.fault, self.heal]
         )
+        actions += [self.stop]
         actions += [self.lose_power] if self.rng.random() < 0.5 else [self.end_process]
         for _ in range(steps):
             action = self.rng.choice(actions)
@@ -184,6 +187,59 @@ class World:
         self.files.kill()
         self.restart()
 
+    def stop(self) -> None:
+        """Stop the journal, with what faults there are; then the power may fail."""
+        self.journal.finish()
+        listed = read_manifest(self.files, FOLDER) or {}
+        if all(name in listed and listed[name].end for name in NAMES):
+            self.counts["clean stops"] += 1
+            for given in self.given.values():
+                given.confirmed = len(given.entries)
+            self.heal()
+            self.damage(listed)
+        self.counts["stops"] += 1
+        self.files.kill()
+        if self.rng.random() < 0.5:
+            self.files = self.files.crash(self.rng)
+        self.restart()
+
+    def damage(self, listed: dict[str, ListedStream]) -> None:
+        """Damage a copy of the journal. It is told, and gone after a repair."""
+        rng, name = self.rng, self.rng.choice(NAMES)
+        copy = FakeFiles()
+        copy.folders = set(self.files.folders)
+        for path, file in self.files.seen.items():
+            copy.seen[path] = FakeFile()
+            copy.seen[path].data = bytearray(file.data)
+        found = {one.name: one.batches for one in verify(FOLDER / name, copy).segments}
+        end = listed[name].end
+        assert end is not None
+        path = FOLDER / name / file_name(rng.choice((listed[name].first, listed[name].last)).ordinal)
+        kind = rng.choice(("remove", "empty", "cut"))
+        if kind == "cut":
+            path = FOLDER / name / file_name(listed[name].last.ordinal)
+            del copy.seen[path].data[rng.randrange(end.bytes) :]
+        elif kind == "empty":
+            copy.seen[path].data.clear()
+        elif found[path.name]:
+            copy.remove(path)
+        else:
+            return
+        said = f"seed {self.seed}: {kind} {path}"
+        assert not verify(FOLDER / name, copy).good, said
+        journal = Journal(copy, FOLDER, SEGMENT_BYTES)
+        try:
+            journal.open(NAMES)
+            raise AssertionError(f"{said} is not told")
+        except Corrupt:
+            self.counts["damage that was told"] += 1
+        assert journal.open(NAMES, repair=True), said
+        left = [sum(1 for _ in journal.stream(one).scan(None)) for one in NAMES]
+        journal.close()
+        assert journal.open(NAMES) == [], said
+        assert [sum(1 for _ in journal.stream(one).scan(None)) for one in NAMES] == left, said
+        assert all(verify(FOLDER / one, copy).good for one in NAMES), said
+
     def restart(self) -> None:
         """Open what there is, at times with faults, and check it."""
         for trial in (1, 2, 3):
@@ -206,6 +262,7 @@ class World:
             stream = self.journal.stream(name)
             found = [plain(entry) for _, entries in stream.scan(None) for entry in entries]
             given.check(found, f"seed {self.seed}, {name}")
+            assert manifest_scan(self.files, FOLDER, [FOLDER / one for one in NAMES])[1] == []
             report = verify(FOLDER / name, self.files)
             assert report.good, f"seed {self.seed}: {report.losses}"
             assert not report.notes, f"seed {self.seed}: {report.notes}"

@@ -47,5 +47,8 @@ def test_much_happens() -> None:
         "ends of a process",
         "opens that failed",
         "reads while broken",
+        "stops",
+        "clean stops",
+        "damage that was told",
     ]
     assert not [what for what in wanted if not counts[what]], f"these never came up: {counts}"

@@ -141,6 +141,9 @@ class RecoveryScan:
     """The last batch of another stream that a commit here awaits."""
     open_ended: bool = False
     """True if the end is lost and its numbers are unknown."""
+    sealed: bool = False
+    """True if a commit without its other part stays because its own part is known to be on disk. What says so may be
+    cut, so the next segment is begun at once: its header says it again, for later starts."""
     fresh: bool = False
     """True if the next batch must begin a segment, because numbers are lost before it."""
 
@@ -444,7 +447,9 @@ class _Scanner:
     def _cut_partial_commit(self, index: SegmentIndex) -> None:
         """Cuts the first unconfirmed commit of which a part is missing, and what is behind it: there may be several
         if the awaited stream could not be written for a while. A commit is in one segment."""
-        found, confirmed = self.found, max(self.found.confirmed, index.header.first_number - 1)
+        found, before = self.found, index.header.first_number - 1
+        confirmed = max(found.confirmed, before)
+        found.sealed = any(before < number <= confirmed for number in self.unmet)
         partial = [*self.unmet, self.commit] if self.continued else self.unmet
         number = next((number for number in partial if number > confirmed), found.next_number)
         if number < found.next_number:

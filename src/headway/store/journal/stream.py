@@ -100,6 +100,9 @@ class Stream(ReadableStream):
         if found.segments:
             self._current = found.segments[-1]
             self._fd = self._files.open(self._current.path)
+        if found.sealed:
+            with suppress(OSError):  # of a full disk
+                self._begin(self._next_number)
         return said
 
     def close(self) -> None:

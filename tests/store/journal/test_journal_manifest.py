@@ -14,7 +14,7 @@ from headway.store.journal.journal import Journal
 from headway.store.journal.manifest import MANIFEST_NAME, missing_segments, read_manifest
 from headway.store.journal.recovery import check
 from headway.store.journal.segments.batch import Entry
-from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name
+from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name, read_losses
 from headway.store.journal.stream import Stream
 
 FOLDER = Path("/journal")
@@ -116,9 +116,9 @@ CASES = {
     "first segment of topic-x deleted": (deleted("topic-x", 1), "is missing: it was the first segment, batches 1 to 3 "
                                          "are lost, with what there was of the sequences 1 to 3"),
     "last segment of topic-x deleted": (deleted("topic-x", 3), f"is missing: it was the last segment, {LAST_THREE}"),
-    "topic-x truncated to 0": (cut("topic-x", 3, empty), f"at byte 0: the segment's header ends after 0 bytes, "
-                               f"{LAST_THREE}"),
-    "topic-x cut at a batch": (cut("topic-x", 3, at_batch), f"the file ends here; it had 746 bytes when the broker stopped, {LAST}"),
+    "topic-x truncated to 0": (cut("topic-x", 3, empty), f"the segment's header ends after 0 bytes, {LAST_THREE}"),
+    "topic-x cut at a batch": (cut("topic-x", 3, at_batch), "the file ends here; it had 746 bytes when the broker "
+                               f"stopped, {LAST}"),
     "topic-x cut in a batch": (cut("topic-x", 3, in_batch), LAST),
     "topic-x's folder removed": (folder_removed("topic-x"), f"no segment of the stream is left, {ALL}"),
     "first segment of main deleted": (deleted("main", 1), "it was the first segment, batches 1 to 3 are lost"),
@@ -171,11 +171,12 @@ def _goes_on(files: FakeFiles, journal: Journal, found: dict[str, list[int]]) ->
 
 
 def copied(files: FakeFiles) -> FakeFiles:
+    """A copy of what is seen, all of it on disk."""
     copy = FakeFiles()
     copy.folders = set(files.folders)
     for path, file in files.seen.items():
-        copy.seen[path] = FakeFile()
-        copy.seen[path].data = bytearray(file.data)
+        copy.seen[path] = copy.durable[path] = FakeFile()
+        copy.seen[path].data, copy.seen[path].disk = bytearray(file.data), bytearray(file.data)
     return copy
 
 
@@ -334,7 +335,8 @@ def life(files: FakeFiles, confirmed: dict[str, int], freed: dict[str, int]) -> 
     for sequence in range(1, 10):
         names = NAMES if sequence % 3 else NAMES[:1]
         try:
-            journal.commit({name: entries(sequence) for name in names}, sequence, roll=names if sequence in (4, 7) else ())
+            roll = names if sequence in (4, 7) else ()
+            journal.commit({name: entries(sequence) for name in names}, sequence, roll=roll)
         except OSError:
             journal.commit({}, sequence)
         confirmed.update(dict.fromkeys(names, sequence))
@@ -401,7 +403,7 @@ def test_a_failure_at_any_step_leaves_a_sound_journal(times: int) -> None:
     while True:
         files, confirmed, freed, at = FakeFiles(), dict[str, int](), dict[str, int](), 0
 
-        def hook(operation: str, path: Path) -> None:
+        def hook(operation: str, path: Path, step: int = step) -> None:
             nonlocal at
             if operation in ("create", "write", "sync", "rename", "sync_folder", "remove", "truncate"):
                 at += 1
@@ -422,6 +424,41 @@ def test_a_failure_at_any_step_leaves_a_sound_journal(times: int) -> None:
         _is_sound(files, confirmed, freed)
         step += 1
     assert step > 60
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_crash_at_any_step_of_a_repair_leaves_it_told_or_repaired(case: str) -> None:
+    damage, _ = CASES[case]
+    step = 0
+    while True:
+        files, left = filled(stop=True), step
+        damage(files)
+        files = copied(files)
+        (wanted,) = losses(files)
+
+        def hook(*_: object) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLoss
+
+        files.hook = hook
+        try:
+            opened(files, repair=True)
+            break
+        except PowerLoss:
+            files.hook = None
+        for seed in range(3):
+            after = files.crash(random.Random(seed))
+            if losses(after):
+                assert losses(after)[0].split()[0] == wanted.split()[0]
+                with pytest.raises(Corrupt):
+                    opened(after)
+            else:
+                assert any(read_losses(after, FOLDER / name) for name in NAMES), "a repair has given it up"
+                opened(after)
+        step += 1
+    assert step > 20
 
 
 def test_a_full_disk_at_a_start_keeps_the_mark_until_something_is_written() -> None:

@@ -243,9 +243,7 @@ class _Scanner:
         found.confirmed = max(found.confirmed, found.next_number - 1)
         found.fresh = True
 
-    def _miss(
-        self, ordinal: int, what: str, numbers: Numbers, sequences: Numbers, *, open_ended: bool = False
-    ) -> None:
+    def _miss(self, ordinal: int, what: str, numbers: Numbers, sequences: Numbers, *, open_ended: bool = False) -> None:
         """Adds the loss of a listed segment, unless nothing was in it."""
         found, path = self.found, self.folder / file_name(ordinal)
         loss = next((loss for loss in found.losses if loss.path == path), None)
@@ -575,9 +573,7 @@ def streams_of(folder: Path, files: Files = REAL) -> list[Path]:
     return found
 
 
-def manifest_scan(
-    files: Files, folder: Path, folders: Sequence[Path]
-) -> tuple[dict[str, ListedStream], list[Loss]]:
+def manifest_scan(files: Files, folder: Path, folders: Sequence[Path]) -> tuple[dict[str, ListedStream], list[Loss]]:
     """Returns what the manifest of a journal lists, and its own damage. ``folders``: those of streams, one of which may
     show that there must be a manifest. Raises OSError."""
     path, unknown = folder / MANIFEST_NAME, "so whether segments are missing is not known"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.interop.amqp_pika import Pika
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
@@ -19,7 +21,9 @@ from tests.server.journal_commands import original as original
 from headway.server.journal.entries import METADATA
 from headway.store.journal.disk import REAL
 from headway.store.journal.journal import Journal
+from headway.store.journal.manifest import MANIFEST_NAME
 from headway.store.journal.segments.batch import Entry
+from headway.store.journal.segments.segment import file_name
 
 # -- show -------------------------------------------------------------------------------------------------------------
 
@@ -77,6 +81,60 @@ def test_verify_says_everything_that_is_wrong(left: Left) -> None:
     shown = Ran("journal", "show", str(left.path))
     assert (shown.code, shown.out) == (2, "")
     assert "is damaged at byte" in shown.err
+
+
+def _delete(path: Path) -> None:
+    path.unlink()
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _remove_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("damage", [_delete, _empty, _cut, _remove_folder])
+@pytest.mark.parametrize("stream", ["main", "retained", "topic-flights-*"])
+def test_verify_a_start_show_and_export_say_which_file_is_missing_or_cut(
+    left: Left, stream: str, damage: Callable[[Path], None]
+) -> None:
+    segment = left.segments(stream)[-1]
+    damage(segment)
+    ran = Ran("journal", "verify", str(left.path))
+    assert (ran.code, ran.err) == (1, "")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("LOST  ")]
+    place = str(segment if segment.parent.exists() else segment.with_name(file_name(1)))
+    assert place in line
+    assert "lost" in line
+    refused = Ran("serve", "--config", str(left.config))
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(f"headway: journal: {place} is ")
+    assert "with `--repair` Headway goes on with what can be read, and says what is lost" in refused.err
+    assert Ran("journal", "verify", str(left.path)).out == ran.out, "a start that is refused changes nothing"
+    exported = Ran("export", "flights/#", "--journal", str(left.path))
+    if stream.startswith("topic") and not segment.exists():
+        assert exported.code == 1
+        assert f"{segment}: is missing" in exported.err
+    backup = Ran("journal", "backup", str(left.path.parent / "backup"), "--journal", str(left.path))
+    assert backup.code == 2
+    assert "the copy is not sound" in backup.err
+
+
+def test_verify_says_that_the_manifest_is_missing(left: Left) -> None:
+    (left.path / MANIFEST_NAME).unlink()
+    ran = Ran("journal", "verify", str(left.path))
+    assert (ran.code, ran.err) == (1, "")
+    assert f"LOST  {left.path / MANIFEST_NAME} is missing: it lists the segments" in ran.out
+    assert ": 4 streams, " in ran.out
+    backup = Ran("journal", "backup", str(left.path.parent / "backup"), "--journal", str(left.path))
+    assert backup.code == 2
+    assert "manifest is missing" in backup.err
 
 
 def test_verify_takes_a_torn_tail_as_a_note(left: Left) -> None:

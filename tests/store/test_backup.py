@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from headway.store.backup import BadBackup, Contents, HeldFile, make_backup, read_backup, restore_backup
+from headway.store.backup import (
+    BadBackup,
+    Contents,
+    HeldFile,
+    contents_at_rest,
+    make_backup,
+    read_backup,
+    restore_backup,
+)
 from headway.store.journal import REAL, Entry, Journal, check
+from headway.store.journal.manifest import read_manifest
 from headway.store.staged import Staged
 
 
@@ -49,6 +58,45 @@ def test_a_backup_ends_where_the_hold_began(tmp_path: Path) -> None:
     assert found.stream("main").last_sequence == 3
     found.close()
     assert all(report.good and not report.notes for report in check(tmp_path / "new"))
+
+
+def test_a_backup_of_a_running_journal_lists_what_is_in_it_and_no_clean_stop(tmp_path: Path) -> None:
+    """Its manifest is made of the copy: that of the broker lists segments that were made since."""
+    journal = filled(tmp_path / "journal", 3)
+    held = journal.hold()
+    journal.commit({"main": [Entry(1, 9, 1, [b"later"])]}, 9, roll=["main"])
+    make_backup(contents(journal.folder, held), tmp_path / "backup", lambda: None)
+    journal.finish()
+    assert read_backup(tmp_path / "backup").files == contents(journal.folder, held).files
+    restore_backup(tmp_path / "backup", tmp_path / "new")
+    for folder in (tmp_path / "backup", tmp_path / "new"):
+        listed = read_manifest(REAL, folder)
+        assert listed is not None
+        assert (listed["main"].first.ordinal, listed["main"].last.ordinal, listed["main"].end) == (1, 3, None)
+    (tmp_path / "new" / "main" / "0000000003.journal").unlink()
+    assert [report.good for report in check(tmp_path / "new")] == [False]
+
+
+def test_a_backup_at_rest_has_the_marks_of_the_clean_stop(tmp_path: Path) -> None:
+    filled(tmp_path / "journal", 3).finish()
+    make_backup(contents_at_rest(tmp_path / "journal", 1, "0"), tmp_path / "backup", lambda: None)
+    restore_backup(tmp_path / "backup", tmp_path / "new")
+    assert (tmp_path / "new" / "manifest").read_bytes() == (tmp_path / "journal" / "manifest").read_bytes()
+    last = tmp_path / "new" / "main" / "0000000003.journal"
+    last.write_bytes(last.read_bytes()[:128])
+    assert [report.good for report in check(tmp_path / "new")] == [False]
+
+
+def test_a_backup_without_a_manifest_is_restored_and_gets_one(tmp_path: Path) -> None:
+    """One that an older release made."""
+    journal = filled(tmp_path / "journal", 3)
+    make_backup(contents(journal.folder, journal.hold()), tmp_path / "backup", lambda: None)
+    journal.close()
+    (tmp_path / "backup" / "manifest").unlink()
+    restore_backup(tmp_path / "backup", tmp_path / "new")
+    listed = read_manifest(REAL, tmp_path / "new")
+    assert listed is not None
+    assert listed["main"].last.ordinal == 3
 
 
 def test_two_backups_to_one_place_do_not_take_each_others_files(tmp_path: Path) -> None:

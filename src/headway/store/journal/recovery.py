@@ -87,7 +87,7 @@ class Loss:
             first, last = self.numbers
             parts.append(f"batch {first} is lost" if first == last else f"batches {first} to {last} are lost")
         if self.open_ended:
-            parts.append("and any after these" if self.numbers else "and how many batches it had is not known")
+            parts.append("and any after these" if self.numbers else "its batches are lost, how many is not known")
         if self.sequences:
             first, last = self.sequences
             parts.append(f"with what there was of the sequences {first} to {last}")

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from tests.store.journal.fake_files import FakeFile, FakeFiles, PowerLoss
 
+from headway.store.journal.disk import REAL, RealFiles
 from headway.store.journal.journal import Journal
 from headway.store.journal.manifest import MANIFEST_NAME, missing_segments, read_manifest
-from headway.store.journal.recovery import check
+from headway.store.journal.recovery import check, streams_of
 from headway.store.journal.segments.batch import Entry
 from headway.store.journal.segments.segment import SEGMENT_HEADER_BYTES, Corrupt, file_name, read_losses
 from headway.store.journal.stream import Stream
@@ -477,3 +478,75 @@ def test_a_full_disk_at_a_start_keeps_the_mark_until_something_is_written() -> N
     assert listed["main"].end is None
     files.kill()
     assert sequences(opened(files)[0])["main"] == list(range(1, 11))
+
+
+def test_no_segment_is_made_while_the_first_manifest_cannot_be_written() -> None:
+    """It would look as if the manifest had been deleted."""
+    files = FakeFiles()
+
+    def hook(_: str, path: Path) -> None:
+        if path.name.startswith("manifest"):
+            raise OSError(errno.EIO, "fails")
+
+    files.hook = hook
+    journal = Journal(files, FOLDER)
+    journal.open(["main"])
+    for work in ({"main": entries(1)}, {}):
+        with pytest.raises(OSError, match="fails"):
+            journal.commit(work, 1)
+    assert [path.name for path in files.seen if path.suffix == ".journal"] == []
+    files.hook = None
+    journal.commit({}, 1)
+    files.kill()
+    assert losses(files) == []
+    assert Journal(files, FOLDER).open(["main"]) == []
+
+
+# -- beside a broker --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["names", "open", "read"])
+def test_verify_beside_a_broker_takes_no_removed_segment_for_damage(operation: str) -> None:
+    files = filled(stop=True)
+    journal, _ = opened(files)
+
+    def hook(done: str, path: Path) -> None:
+        if done == operation and "topic-x" in (path.parent.name, path.name):
+            files.hook = None
+            assert journal.stream("topic-x").free_before(7) > 0
+
+    files.hook = hook
+    assert losses(files) == []
+    assert files.hook is None
+    assert missing_segments(files, FOLDER) == {}
+
+
+@pytest.mark.parametrize("sequence", [7, 10])
+def test_readers_beside_a_broker_take_no_removed_or_new_segment_for_a_missing_one(sequence: int) -> None:
+    files = filled(stop=True)
+    journal, _ = opened(files)
+
+    def hook(done: str, path: Path) -> None:
+        if done == "names" and path.name == "topic-x":
+            files.hook = None
+            if sequence == 7:
+                journal.stream("topic-x").free_before(7)
+            journal.commit({"topic-x": entries(10)}, 10, roll=["topic-x"])
+
+    files.hook = hook
+    assert missing_segments(files, FOLDER) == {}
+    assert files.hook is None
+
+
+def test_streams_are_found_while_the_manifest_is_replaced(tmp_path: Path) -> None:
+    """Its partial file was there when the folder was listed, and is gone now."""
+
+    class Files(RealFiles):
+        def names(self, folder: Path) -> list[str]:
+            return super().names(folder) + (["manifest.partial"] if folder == tmp_path else [])
+
+    journal = Journal(REAL, tmp_path)
+    journal.open(["main"])
+    journal.commit({"main": entries(1)}, 1)
+    assert streams_of(tmp_path, Files()) == [tmp_path / "main"]
+    journal.close()

@@ -566,7 +566,7 @@ def streams_of(folder: Path, files: Files = REAL) -> list[Path]:
     for name in sorted(files.names(folder)):
         try:
             inside = files.names(folder / name)
-        except NotADirectoryError:
+        except (NotADirectoryError, FileNotFoundError):  # the manifest's partial file comes and goes
             continue
         if any(ordinal_of(file) is not None for file in inside):
             found.append(folder / name)

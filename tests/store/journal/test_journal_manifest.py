@@ -484,8 +484,8 @@ def test_no_segment_is_made_while_the_first_manifest_cannot_be_written() -> None
     """It would look as if the manifest had been deleted."""
     files = FakeFiles()
 
-    def hook(_: str, path: Path) -> None:
-        if path.name.startswith("manifest"):
+    def hook(operation: str, path: Path) -> None:
+        if operation == "create" and path.name.startswith("manifest"):
             raise OSError(errno.EIO, "fails")
 
     files.hook = hook

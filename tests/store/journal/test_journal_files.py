@@ -96,3 +96,27 @@ def test_entries_that_cannot_be_written_leave_the_whole_work_out() -> None:
     assert journal.unsynced_bytes > 0
     journal.mend()
     assert journal.unsynced_bytes == 0
+
+
+@pytest.mark.parametrize(("sync", "left"), [(False, [1]), (True, [1, 2])])
+def test_what_a_start_finds_of_partial_commits_the_next_one_finds_too(sync: bool, left: list[int]) -> None:
+    """The first stream, which decides, could not be written for two commits; then the process was killed. The other one
+    gives up all that is not known to be on disk, and keeps the rest for good."""
+    files = FakeFiles()
+    journal = Journal(files, Path("/j"))
+    journal.open(["one", "two"])
+    journal.commit({"one": entries(1), "two": entries(1)}, 1)
+
+    def hook(operation: str, path: Path) -> None:
+        if operation in ("write", "create") and path.parent.name == "one":
+            raise OSError(errno.EIO, "fails")
+
+    files.hook = hook
+    for sequence in (2, 3):
+        with pytest.raises(OSError, match="fails"):
+            journal.commit({"one": entries(sequence), "two": entries(sequence)}, sequence, sync=sync)
+    for _ in range(3):
+        files.kill()
+        journal = Journal(files, Path("/j"))
+        journal.open(["one", "two"])
+        assert (sequences(journal, "one"), sequences(journal, "two")) == ([1], left)

@@ -153,6 +153,9 @@ def test_missing_and_cut_files_are_told_and_repaired_after_a_clean_stop(case: st
     assert all(set(found[name]) <= set(all_of_it) for name, all_of_it in sequences(before).items())
     assert len([name for name in NAMES if found[name] == sequences(before)[name]]) == 2, "others lose nothing"
     _goes_on(files, journal, found)
+    for path, data in there.items():
+        if path.suffix == ".journal" and path in files.seen:
+            assert files.seen[path].data.startswith(data), "damaged files stay as they are"
 
 
 def _goes_on(files: FakeFiles, journal: Journal, found: dict[str, list[int]]) -> None:

@@ -417,10 +417,10 @@ def start(
         found = restore(broker, streams, journal.chunk_cache, now, wall_offset_s, QUEUES.dialect, set_aside, progress)
         set_aside.finish()
     except (Corrupt, Locked) as error:
-        store.close()
+        store.finish()  # what was not written to keeps its mark of a clean stop
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:
-        store.close()
+        store.finish()
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
     journal.restored(found.reserved, found.snapshots, len(set_aside))
     journal.begin()

@@ -74,7 +74,7 @@ class Journal:
         listed, losses = manifest_scan(self._files, self.folder, [self.folder / name for name in names])
         manifest = Manifest(self._files, self.folder, listed)
         streams = [Stream(self._files, self.folder / name, self._segment_bytes, manifest) for name in names]
-        first, found = streams[0], [streams[0].survey(checked)]
+        found = [streams[0].survey(checked)]
         awaited = None if found[0].open_ended else found[0].next_number - 1
         found += [stream.survey(checked, awaited) for stream in streams[1:]]
         losses += [loss for scan in found for loss in scan.losses]
@@ -97,7 +97,6 @@ class Journal:
         for stream, scan in zip(streams, found, strict=True):
             said += stream.resume(scan)
             self._streams[stream.folder.name] = stream
-        assert self._first is first
         self._manifest = manifest
         return said
 

@@ -65,7 +65,7 @@ ROOMS = {
     "store.journal": ["disk", "segments", "manifest", "reading", "recovery"],
     "pipeline": ["broker", "archive", "sink", "source", "views", "measures", "report", "lab"],
     "pipeline.lab": ["plans", "replays"],
-    "migration": ["formats", "draft", "origins"],
+    "migration": ["hiding", "formats", "draft", "origins"],
 }  # fmt: skip
 """From the ground up, too; a room may have rooms of its own."""
 WITHOUT_FACES = {"pipeline", "pipeline.lab"}

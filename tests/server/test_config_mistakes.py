@@ -69,6 +69,8 @@ MISTAKES = [
     (MQTT + '[[policy]]\nname = "p"\nlisteners = ["mqt"]', "policy 'p': listeners: unknown listener 'mqt' (did you"),
     (MQTT + '[[trial]]\nname = "t"\nlisteners = ["x"]', "unknown listener 'x' (known: mqtt, http)"),
     ("[listeners]\na = 'mqtt://127.0.0.1'", 'listeners.a: expected a table, [listeners.a], not "mqtt://127.0.0.1"'),
+    ("[listeners.a]\nurl = 'mqtt://u:pw@127.0.0.1'", 'listeners.a.url: "mqtt://u:***@127.0.0.1" is not a URL such as'),
+    ("[auth.hook]\nurl = 'http://u:pw@h/x'", 'auth.hook.url: "http://u:***@h/x" is not a URL such as'),
     ("[listeners.'b c']\nurl = 3", 'listeners."b c".url: 3 is not a URL such as "mqtt://127.0.0.1:1883"'),
     ("[listeners.a]\nurl = '127.0.0.1:1883'", "listeners.a.url: "),
     ("[listeners.a]\nurl = 'mqtt://'", "the host is missing"),

@@ -80,7 +80,7 @@ def test_the_service_is_told_who_comes_from_where(form: str) -> None:
 def test_a_service_that_cannot_be_reached_is_away(when_away: str, caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/?key=secret"
 
     async def play() -> None:
         hook = Hook(table(url, when_away=when_away), asyncio.get_running_loop())

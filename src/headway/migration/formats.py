@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from headway.core.base import ConfigError, format_size
+from headway.migration.hiding import HIDDEN, hide, names_secret
 
 # -- node --------------------------------------------------------------------------------------------------------------
 #
@@ -44,11 +45,16 @@ class Kind(Enum):
     """A key within blocks: with the keys of the blocks in front, and dots between."""
 
 
+_NAMES, _VALUES = ("name", "key", "option", "property"), ("value", "values", "text", ITEM)
+"""How some formats write the name of a setting, and its value, in two attributes or keys."""
+
+
 class Node:
     """A setting, or a group of settings. ``said``: the report has a line about it; ``quoted``: its value is in quotes;
-    ``used``: other settings have its value, or it names files that were read."""
+    ``used``: other settings have its value, or it names files that were read; ``secret``: its value is hidden, whatever
+    its name is."""
 
-    __slots__ = ("children", "kind", "name", "parent", "quoted", "said", "text", "used", "where")
+    __slots__ = ("children", "kind", "name", "parent", "quoted", "said", "secret", "text", "used", "where")
 
     def __init__(
         self, name: str, where: Where, text: str = "", parent: Node | None = None, kind: Kind = Kind.ELEMENT
@@ -60,7 +66,7 @@ class Node:
         self.parent = parent
         self.kind = kind
         self.children: list[Node] = []
-        self.said = self.quoted = self.used = False
+        self.said = self.quoted = self.used = self.secret = False
         if parent is not None:
             parent.children.append(self)
 
@@ -103,8 +109,34 @@ class Node:
         return False
 
     @property
+    def shown(self) -> str:
+        """The value for people. Nothing else of a value is printed, in a comment, a report or an error."""
+        return HIDDEN if self.text.strip() and self._is_secret() else hide(self.text)
+
+    def _is_secret(self) -> bool:
+        node: Node = self
+        while True:
+            if node.secret or names_secret(node.name, self.text):
+                return True
+            # <property name="password" value="..."/>, {"name": "cluster_secret", "value": ...}
+            holder = node if node is self else None
+            if node.name in _VALUES and node.parent is not None:
+                holder = node.parent
+            named = holder.child(*_NAMES) if holder is not None else None
+            if named is not None and named is not self and names_secret(named.text, self.text):
+                return True
+            if node.parent is None:
+                return False
+            node = node.parent
+
+    @property
     def label(self) -> str:
         """The name for people."""
+        # A line that its reader did not understand may have a value in its name.
+        return hide(self._label)
+
+    @property
+    def _label(self) -> str:
         if self.kind is Kind.ELEMENT or self.parent is None:
             return self.name
         if self.kind is Kind.ATTRIBUTE:
@@ -397,7 +429,7 @@ def read_lines(file: File, *, equals: bool = False, spaces: bool = False) -> Nod
         where = Where(file.name, number)
         match = form.fullmatch(line)
         if match is None:
-            raise Bad(where, f"is not a setting: {line[:60]!r}")
+            raise Bad(where, f"is not a setting: {hide(line)[:60]!r}")
         if len(root.children) >= NODES_MAX:
             raise Bad(where, "has more lines than any configuration")
         # A comment behind a value has a space before it; a # within a value has none.

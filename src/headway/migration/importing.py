@@ -13,6 +13,7 @@ from headway.console import many
 from headway.core.base import ConfigError, unknown
 from headway.migration.draft import Draft, Outcome, Result
 from headway.migration.formats import File, load, read_xml
+from headway.migration.hiding import hide
 from headway.migration.origins import ORIGINS, Origin, Score
 from headway.server.config import parse_settings
 from headway.store.toml import BadConfig
@@ -56,6 +57,7 @@ def import_files(paths: Sequence[Path], kind: str = "") -> Import:
     )
     for origin in dict.fromkeys(origins):
         roots = [origin.parse(file) for file, its in zip(files, origins, strict=True) if its is origin]
+        draft.hide_users(roots)
         origin.read(roots, draft)
     text = _head(files, origins[0]) + draft.text()
     order = {name: number for number, name in enumerate(dict.fromkeys(node.where.file for node in draft.outcomes))}
@@ -66,7 +68,7 @@ def import_files(paths: Sequence[Path], kind: str = "") -> Import:
     try:
         parse_settings(text)
     except BadConfig as error:
-        raise ConfigError(f"what was made of {files[0].path} is not valid here: {error.lines[0]}") from None
+        raise ConfigError(f"what was made of {files[0].path} is not valid here: {hide(error.lines[0])}") from None
     return Import(origins[0], text, outcomes)
 
 

@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.core.base import ConfigError, format_size, parse_duration
+from headway.migration.draft import units
 from headway.migration.draft.listeners import (
     Keyed,
     ListenerDraft,
@@ -35,6 +35,7 @@ from headway.migration.draft.listeners import (
 )
 from headway.migration.draft.units import SoAnyway, Unreadable, as_written, toml_duration
 from headway.migration.formats import ITEM, Kind, Node, Where
+from headway.migration.hiding import hide
 from headway.server.config import default_text, host_limits, parse_settings, read_password_file, same_address
 from headway.server.protocols import SCHEMES
 from headway.store.toml import BadConfig
@@ -94,8 +95,6 @@ SWEEP_MIN_MS, SWEEP_MAX_MS = 10, 10_000
 ADMIN_PORT = 9883
 """The port of the admin API by default."""
 UNKNOWN = "nothing is known of it here"
-_SECRET = re.compile(r"pass(word|wd|phrase)?$|pass\b|secret|token|credential", re.IGNORECASE)
-"""Names of settings whose values are not repeated anywhere, nor those that say who may come in."""
 ELSEWHERE = "it stands where it has no meaning, or its value is said elsewhere"
 
 
@@ -116,6 +115,14 @@ class Draft:
         """Whether the other system certainly let clients in without a name."""
         self.closed = ""
         """The place of the first setting that keeps clients out there, or from something, and is not understood."""
+
+    def hide_users(self, roots: Sequence[Node]) -> None:
+        """Marks settings that say who may come in, or what with, as secrets. Users are written anew here, so nobody
+        needs them in a report."""
+        for node in (node for root in roots for node in root.walk()):
+            option = self.option(node) if node.parent is not None else None
+            if option is not None and "[auth.users]" in option.differs:
+                node.secret = True
 
     # -- what became of a setting -------------------------------------------------------------------------------------
 
@@ -145,12 +152,11 @@ class Draft:
     def _say(self, node: Node, result: Result, why: str) -> None:
         if not node.said:
             node.said = True
-            secret = _SECRET.search(node.label) is not None or "[auth.users]" in why
             if result is Result.LOST:
                 option = self.option(node)
                 if self._knows_all if option is None else option.restricts:
                     self.close(node)
-            self.outcomes.append(Outcome(node.where, node.label, "" if secret else node.text, result, why))
+            self.outcomes.append(Outcome(node.where, node.label, node.shown, result, why))
 
     @contextmanager
     def reading(self, *nodes: Node | None) -> Iterator[None]:
@@ -221,6 +227,9 @@ class Draft:
         if key in keys and keys[key].value != value:
             self.lost(node, why=f"{key} is set by an earlier line, {keys[key].source.partition(' ')[0]}")
             return
+        if any(hide(text) != text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)):
+            self.lost(node, why=units.SECRET)
+            return
         keys[key] = Keyed(value, said(node, note))
         self.carried(node)
 
@@ -248,7 +257,7 @@ class Draft:
         SoAnyway."""
         node = next(filter(None, nodes))
         if time_ms < 1:
-            raise Unreadable(f"{node.text[:60]!r} is no time between two looks", node)
+            raise Unreadable(f"{node.shown[:60]!r} is no time between two looks", node)
         if time_ms > SWEEP_MAX_MS:
             raise SoAnyway("consumers are looked at more often, five times a second, and times are measured; a sweep "
                            f"of {toml_duration(time_ms)} in [server] looks as seldom as there")  # fmt: skip
@@ -300,7 +309,7 @@ class Draft:
         self, name: str, topics: Sequence[str], source: str, subscriptions: str = "all", listeners: Sequence[str] = ()
     ) -> PolicyDraft:
         """Returns the policy for these topics, which is made if there is none yet. Its name is made unique."""
-        wanted = PolicyDraft(name, tuple(topics), subscriptions, tuple(listeners), source)
+        wanted = PolicyDraft(hide(name), tuple(topics), subscriptions, tuple(listeners), source)
         for one in self.policies:
             if one.place == wanted.place:
                 return one
@@ -309,18 +318,21 @@ class Draft:
         names = {one.name for one in self.policies}
         number = 2
         while wanted.name in names:
-            wanted.name, number = f"{name} ({number})", number + 1
+            wanted.name, number = f"{hide(name)} ({number})", number + 1
         self.policies.append(wanted)
         return wanted
 
     def listener(self, name: str, scheme: str, host: str, port: int, node: Node) -> ListenerDraft | None:
         """Makes a listener; None: there can be none, and the report says why."""
-        one = ListenerDraft(name, scheme, host, port, said(node))
+        if "@" in node.text or hide(host) != host:
+            self.lost(node, why=units.SECRET)
+            return None
+        one = ListenerDraft(hide(name), scheme, host, port, said(node))
         if not one.spoken:
-            self.lost(node, why=f"{scheme} is not spoken here (listeners: {', '.join(SCHEMES)})")
+            self.lost(node, why=f"{hide(scheme)} is not spoken here (listeners: {', '.join(SCHEMES)})")
             return None
         if not is_address(host) or not 0 < port < 65_536:
-            self.lost(node, why=f"{host[:60]}:{port} is not an address that can be listened on")
+            self.lost(node, why=f"{hide(host)[:60]}:{port} is not an address that can be listened on")
             return None
         if len(self.listeners) >= LISTENERS_MAX:
             self.lost(node, why=f"there are {LISTENERS_MAX} listeners already")

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from headway.core.base import ConfigError, parse_share, parse_size
 from headway.core.message import covers, spellings
 from headway.migration.formats import Node
+from headway.migration.hiding import hide
 from headway.server.config import TOPIC_POOLS_MAX, TlsTable, Url, load_tls
 from headway.server.protocols import SCHEMES
 from headway.store.toml import toml_key, value
@@ -45,7 +46,7 @@ class Keyed(NamedTuple):
 
 def said(node: Node, note: str = "") -> str:
     """Returns the comment of a key: the place, the setting as it was written, and a note."""
-    text = f' "{node.text}"' if node.text else ""
+    text = f' "{node.shown}"' if node.text else ""
     return f"{node.where} {node.label}{text}{'; ' if note else ''}{note}"
 
 
@@ -136,7 +137,7 @@ class ListenerDraft:
         try:
             load_tls(TlsTable.model_validate({key: item.value for key, item in self.tls.items()}), "tls", ())
         except (ConfigError, ValueError) as error:
-            return str(error).partition("\n")[0].removeprefix("tls.")
+            return hide(str(error).partition("\n")[0].removeprefix("tls."))
         return ""
 
     def text(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from headway.core.message import BadTopic, validate_filter
 from headway.migration.formats import Node
+from headway.migration.hiding import hide
 
 # -- units -------------------------------------------------------------------------------------------------------------
 
@@ -22,6 +23,10 @@ BINARY: Mapping[str, int] = {
 _SIZE = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 _TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZES = (("GiB", KIB**3), ("GB", 1000**3), ("MiB", KIB**2), ("MB", 1000**2), ("KiB", KIB), ("kB", 1000))
+
+
+SECRET = "a secret stands in it, which is not repeated"
+"""Why a value cannot be carried over, though it has a counterpart."""
 
 
 class Unreadable(ValueError):
@@ -59,7 +64,7 @@ def limit(node: Node, read: Callable[[Node], int] = number) -> int:
 def not_negative(value: int, node: Node | None) -> int:
     """Returns the value of a setting. Raises Unreadable if it is less than 0."""
     if value < 0:
-        raise Unreadable(f"{node.text[:60] if node is not None else value}: is less than 0", node)
+        raise Unreadable(f"{node.shown[:60] if node is not None else value}: is less than 0", node)
     return value
 
 
@@ -79,7 +84,7 @@ def size(node: Node, units: Mapping[str, int] = BINARY) -> int:
 def within(value: int, low: int, high: int, node: Node, words: str = "") -> int:
     """Returns a value that is in a range. ``words``: the range for people. Raises Unreadable."""
     if not low <= value <= high:
-        raise Unreadable(f"{node.text}: from {words or f'{low:,} to {high:,}'}")
+        raise Unreadable(f"{node.shown[:60]}: from {words or f'{low:,} to {high:,}'}")
     return value
 
 
@@ -93,7 +98,7 @@ def set_or(value: int, default: str) -> int:
 def pool_memory(size_bytes: int, node: Node) -> str:
     """Writes the memory of a pool. Raises Unreadable."""
     if size_bytes < POOL_BYTES_MIN:
-        raise Unreadable(f"{node.text}: a pool has 1 MB at least")
+        raise Unreadable(f"{node.shown[:60]}: a pool has 1 MB at least")
     return toml_size(size_bytes)
 
 
@@ -114,7 +119,7 @@ def milliseconds(node: Node | None, unit: str = "ms", default_ms: int = 0) -> in
 def origin(text: str) -> str:
     """Returns the origin of a page. Raises Unreadable."""
     if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://(\*\.)?[0-9A-Za-z._-]+(:[0-9]{1,5})?", text):
-        raise Unreadable(f"{text[:60]!r} is not the origin of a page")
+        raise Unreadable(f"{hide(text)[:60]!r} is not the origin of a page")
     return text
 
 
@@ -176,7 +181,7 @@ def toml_duration(time_ms: int) -> str:
 
 
 def _not(node: Node, what: str) -> Unreadable:
-    return Unreadable(f"{node.text.strip()[:60]!r} is not {what}", node)
+    return Unreadable(f"{node.shown[:60]!r} is not {what}", node)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -191,12 +196,12 @@ def from_dotted(name: str, *, rest: str = ">") -> str:
     for position, word in enumerate(words, 1):
         if word == rest:
             if position < len(words):
-                raise Unreadable(f"{name!r}: {rest} stands for several levels at the end only")
+                raise Unreadable(f"{hide(name)!r}: {rest} stands for several levels at the end only")
             levels.append("#")
         elif word == "*":
             levels.append("+")
         elif set(word) & {"*", rest, "+", "#", "/"}:
-            raise Unreadable(f"{name!r}: a wildcard stands for a whole level, not for a part of one")
+            raise Unreadable(f"{hide(name)!r}: a wildcard stands for a whole level, not for a part of one")
         else:
             levels.append(word)
     return _valid("/".join(levels), name)
@@ -215,11 +220,14 @@ def queue_filter(name: str, *, every: tuple[str, ...] = (), rest: str = "") -> s
     if set(name) & set("*>+#/"):
         if rest:
             return _valid(f"$queue/{from_dotted(name, rest=rest)}", name)
-        raise Unreadable(f"{name!r}: a policy is for one queue or for all ($queue/+), not for this pattern of names")
+        shown = hide(name)
+        raise Unreadable(f"{shown!r}: a policy is for one queue or for all ($queue/+), not for this pattern of names")
     return _valid(f"$queue/{name}", name)
 
 
 def _valid(filter: str, name: str) -> str:
+    if hide(name) != name:
+        raise Unreadable(f"{hide(name)!r}: {SECRET}")
     try:
         return validate_filter(filter)
     except BadTopic as error:

@@ -304,7 +304,7 @@ def _entry(entry: Node, draft: Draft) -> None:
     if named is None:
         _policies("default entry", filters, rules, str(entry.where), draft)
         return
-    _policies(f"{named.name} {named.text}", filters, rules, said(named), draft)
+    _policies(f"{named.name} {named.shown}", filters, rules, said(named), draft)
     if rules:
         draft.carried(named)
     else:
@@ -424,7 +424,7 @@ def _pending(entry: Node, limit: Node, draft: Draft, filters: tuple[str, ...]) -
         keep: dict[str, Any] = {"keep_records": records}
     else:
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit.text.strip()):
-            raise Unreadable(f"{limit.text[:40]!r} is not a multiple")
+            raise Unreadable(f"{limit.shown[:40]!r} is not a multiple")
         multiple, assumed = float(limit.text), entry.child("topicPrefetch")
         given = units.not_negative(units.number(assumed), assumed)
         otherwise = int(multiple * (given or TOPIC_PREFETCH))

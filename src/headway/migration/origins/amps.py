@@ -16,6 +16,7 @@ from headway.core.base import ConfigError, parse_share
 from headway.core.message import BadKey, BadTopic, compile_key, validate_filter
 from headway.migration.draft import Draft, Keyed, ListenerDraft, Unreadable, rule, said, units
 from headway.migration.formats import Node, read_xml
+from headway.migration.hiding import hide
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import PROTOCOLS
 
@@ -127,7 +128,7 @@ def _share(node: Node) -> str:
             return text
     except ConfigError:
         pass
-    raise Unreadable(f"{node.text[:40]!r} is not a share")
+    raise Unreadable(f"{node.shown[:40]!r} is not a share")
 
 
 def _transport(transport: Node, draft: Draft) -> ListenerDraft | None:
@@ -175,7 +176,9 @@ def _admin(root: Node, draft: Draft) -> None:
 def _filter(node: Node) -> str:
     """Returns the filter of a topic's name. Raises Unreadable."""
     if set(node.text) & set("*^$|()[]\\"):
-        raise Unreadable(f"{node.text[:60]!r} is a regular expression; a filter has + and #")
+        raise Unreadable(f"{node.shown[:60]!r} is a regular expression; a filter has + and #")
+    if node.shown != node.text:
+        raise Unreadable(units.SECRET)
     try:
         return validate_filter(node.text)
     except BadTopic as error:
@@ -194,7 +197,7 @@ def _topic(topic: Node, draft: Draft) -> None:
             try:
                 compile_key(key.text)
             except BadKey as error:
-                raise Unreadable(str(error)) from None
+                raise Unreadable(hide(str(error))) from None
         table = draft.topic(filter)
         for key in keys:
             draft.put_in(table, "key", key.text, key)
@@ -215,9 +218,9 @@ def _conflated(topic: Node, draft: Draft) -> None:
     with draft.reading(underlying, interval, name):
         table = draft.topic(_filter(underlying))
         time = units.toml_duration(units.milliseconds(interval, "s", INTERVAL_MS))
-        was = f"was {name.text}" if name is not None else ""
+        was = f"was {name.shown}" if name is not None else ""
         if table.get("conflate", Keyed(time, "")).value != time:
-            raise Unreadable(f"{underlying.text} is conflated by another; a subscriber asks: conflate = {time}")
+            raise Unreadable(f"{underlying.shown[:60]} is conflated by another; a subscriber asks: conflate = {time}")
         draft.put_in(table, "conflate", time, interval or underlying, was)
         draft.carried(underlying, interval, name)
 

@@ -118,7 +118,7 @@ class _Lines:
 def _true(node: Node) -> bool:
     """Returns whether a setting is on, of the four words that mosquitto takes."""
     if node.text not in ("true", "false", "0", "1"):
-        raise Unreadable(f"{node.text[:60]!r} is not true or false")
+        raise Unreadable(f"{node.shown[:60]!r} is not true or false")
     return node.text in ("true", "1")
 
 
@@ -261,7 +261,7 @@ def _sessions(settings: dict[str, Node], draft: Draft) -> None:
                 case "persistent_client_expiration":
                     count, days = node.text[:-1], _EXPIRY_DAYS.get(node.text[-1:], 1 / 24)
                     if not re.fullmatch(r"[0-9]{1,4}[hdwmy]", node.text):
-                        raise Unreadable(f"{node.text[:40]!r} is not a time such as 14d")
+                        raise Unreadable(f"{node.shown[:40]!r} is not a time such as 14d")
                     _all(draft, "session_expiry_max", round(int(count) * days * DAY_MS), units.toml_duration, node)
                 case "memory_limit":
                     if not units.number(node):

@@ -22,6 +22,8 @@ UNITS: Mapping[str, int] = {"": 1} | {
     f"{letter}{more}": (1024 if more else 1000) ** power
     for power, letter in enumerate("kmgtpe", 1) for more in ("", "b", "i", "ib")
 }  # fmt: skip
+_STORE_KEYS = ("key", "ek", "encryption_key", "prev_key", "prev_ek", "prev_encryption_key")
+"""Names of the keys by which a store is encrypted."""
 _OTHER_NAMES = {"net": "host", "ws": "websocket"}
 
 
@@ -30,6 +32,7 @@ def parse(file: File) -> Node:
     _resolve(root)
     for node in root.walk():
         node.name = _OTHER_NAMES.get(node.name.lower(), node.name.lower())
+        node.secret = node.secret or (node.name in _STORE_KEYS and node.within("jetstream"))
     return root
 
 
@@ -61,7 +64,7 @@ def _resolve(root: Node) -> None:
                 around = around.parent
             if around is not None:
                 named = seen[id(around)][text[1:]]
-                named.used = True
+                named.used = named.secret = True  # it may be a password, and is shown where it is used
                 if not named.children:  # a block that stands in many places would grow without end
                     node.text = named.text
         seen.setdefault(id(node.parent), {})[node.name] = node

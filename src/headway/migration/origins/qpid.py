@@ -70,13 +70,13 @@ def _place(node: Node) -> tuple[str, tuple[str, ...], Node | None]:
         if above.name == "topic":
             named = above.child("subscriptionName")
             if named is not None and named.text:
-                return f"subscription {named.text}", _queue_filters(named), named
+                return f"subscription {named.shown}", _queue_filters(named), named
             named = above.child("key", "name")
             if named is not None and named.text:
-                return f"topic {named.text}", (from_words(named.text),), named
+                return f"topic {named.shown}", (from_words(named.text),), named
         named = _name_beside(inside) or (above.child("name") if above.name == "queue" else None)
         if named is not None and above.name in ("queue", "queues"):
-            return f"queue {named.text}", _queue_filters(named), named
+            return f"queue {named.shown}", _queue_filters(named), named
         if above.name in ("queues", "queue"):
             return "all queues", (QUEUES,), None
         if above.name == "topics":
@@ -111,7 +111,8 @@ def _sweep(consumer: Node, draft: Draft) -> None:
     with draft.reading(delay, unit):
         word = unit.text.upper() if unit is not None else "SECONDS"
         if word not in _TIMES_MS:
-            raise Unreadable(f"{word[:40]!r} is no unit of time: {', '.join(_TIMES_MS)}", unit)
+            shown = unit.shown[:40] if unit is not None else ""
+            raise Unreadable(f"{shown!r} is no unit of time: {', '.join(_TIMES_MS)}", unit)
         if delay is not None:
             draft.put_sweep(round(units.number(delay) * _TIMES_MS[word]), delay, unit)
 
@@ -141,7 +142,7 @@ def _action(consumer: Node, draft: Draft) -> dict[str, Any]:
     for policy in consumer.find("policy"):
         named = policy.child("name")
         if named is not None and named.text.lower() not in ("delete", "topicdelete"):
-            raise Unreadable(f"the policy {named.text[:40]!r} is not known", named)
+            raise Unreadable(f"the policy {named.shown[:40]!r} is not known", named)
         draft.carried(named, policy)
     for option in consumer.find("option"):
         named, text = option.child("name"), option.child("value")

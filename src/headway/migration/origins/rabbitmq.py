@@ -229,7 +229,7 @@ def _policy(policy: Node, timeout: tuple[dict[str, Any], str] | None, draft: Dra
         filter = _filter(pattern)
         if policy.value("apply-to") == "exchanges":
             raise Unreadable("a policy is for consumers, not for exchanges")
-        shown = name.text[:80] if name is not None and name.text else "queues"
+        shown = name.shown[:80] if name is not None and name.text else "queues"
         made = draft.policy(shown, (filter,), said(pattern))
         if made.rules:
             raise Unreadable(f"the policy {made.name!r} is for the same queues, and of a higher priority")
@@ -263,7 +263,7 @@ def _filter(pattern: Node) -> str:
         return QUEUES
     exact = _EXACT.fullmatch(text)
     if exact is None:
-        raise Unreadable(f"{text[:60]!r} is a regular expression; a policy is for one queue, or for all")
+        raise Unreadable(f"{pattern.shown[:60]!r} is a regular expression; a policy is for one queue, or for all")
     return queue_filter(exact[1].replace("\\", ""))
 
 
@@ -295,7 +295,7 @@ def _rules(definition: Node, draft: Draft) -> list[tuple[dict[str, Any], str]]:
 
 def _share(node: Node) -> str:
     if not re.fullmatch(r"0?\.[0-9]{1,6}|1(\.0*)?", node.text) or not float(node.text):
-        raise Unreadable(f"{node.text[:40]!r} is not a share")
+        raise Unreadable(f"{node.shown[:40]!r} is not a share")
     return f"{float(node.text) * 100:g}%"
 
 

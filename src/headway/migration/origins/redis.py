@@ -65,7 +65,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
 def _limit(node: Node, draft: Draft) -> None:
     words = node.text.split()
     if len(words) % 4 or not words:
-        raise Unreadable(f"{node.text[:60]!r} is not a class, two sizes and seconds")
+        raise Unreadable(f"{node.shown[:60]!r} is not a class, two sizes and seconds")
     if PUBSUB not in _classes(node):
         draft.lost(node, why="only the class pubsub has a counterpart")
         return

@@ -57,7 +57,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
                 if node.text == first[name].text:
                     draft.carried(node)
                 else:
-                    draft.lost(node, why=f"an earlier line, {first[name].where}, says {first[name].text}")
+                    draft.lost(node, why=f"an earlier line, {first[name].where}, says {first[name].shown}")
     for root in roots:
         draft.leftovers(root)
 

@@ -65,7 +65,7 @@ def describe(settings: Settings) -> str:
     traces = settings.traces
     if traces.enabled:
         how = f"{format_share(traces.ratio)} of sampled traces, {format_count(traces.per_second)} records a second"
-        rows.append(("traces", f"{traces.url}  {how}"))
+        rows.append(("traces", f"{traces.url.partition('?')[0]}  {how}"))
     journal = settings.journal
     if journal.enabled:
         synced = f"synced every {format_duration(journal.gather_s)}" if journal.gather_s else f"fsync {journal.fsync}"

@@ -166,12 +166,14 @@ def parse_url(value: object, scheme: str, default_port: int) -> Url:
 
 
 def shown(value: object) -> str:
-    """Shows a value as it was written, shortened if it is long."""
+    """Shows a value as it was written, shortened if it is long, and without the password of an address."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     text = f'"{value}"' if isinstance(value, str) else str(value)
+    # An address with a login is refused, and the error goes to terminals and logs.
+    text = re.sub(r"(://[^\s:/?#]*:)\S*@", r"\1***@", text)
     return text if len(text) <= 60 else text[:57] + '..."'
 
 

@@ -131,11 +131,12 @@ class Hook:
         if bool(away) == self._was_away:
             return
         self._was_away = bool(away)
+        url = self.table.url.partition("?")[0]  # a query may have a key in it, and logs go far
         if away:
             verdict = "refused" if self.table.when_away == "deny" else "allowed"
-            log.error("auth.hook: %s: %s; logins that it would have to check are %s", self.table.url, away, verdict)
+            log.error("auth.hook: %s: %s; logins that it would have to check are %s", url, away, verdict)
         else:
-            log.info("auth.hook: %s answers again", self.table.url)
+            log.info("auth.hook: %s answers again", url)
 
 
 def _ask(table: HookTable, attempt: Attempt, wanted: Wanted) -> _Answer:

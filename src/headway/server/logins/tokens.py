@@ -209,4 +209,4 @@ class Tokens:
                 raise ConfigError("is too large to be a JWKS")
             self._keys, self._fetched_s = read_jwks(text), now
         except (OSError, ValueError, HTTPException, ConfigError) as error:
-            log.error("auth.jwt: %s: no keys were fetched, and the old ones stay: %s", url, error)
+            log.error("auth.jwt: %s: no keys were fetched, and the old ones stay: %s", url.partition("?")[0], error)

@@ -50,7 +50,7 @@ class Traces:
         self._book = broker.verdicts
         self._registry = broker.registry
         self._exporter = exporter
-        self._url = url
+        self._url = url.partition("?")[0]  # a query may have a key in it, and logs go far
         self._waiting_max = waiting_max
         self._loop = loop
         self._now = now

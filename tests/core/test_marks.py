@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.guarded_stage import EVERYTHING, Guarded
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
@@ -13,6 +14,7 @@ from headway.core.delivery import rendering as batch
 from headway.core.log.states import ENTRY_BYTES
 from headway.core.message.record import Record
 from headway.core.message.topics import matches
+from headway.core.permission import Permission
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "property:key"\n'
 
@@ -225,3 +227,52 @@ def test_a_source_that_is_closed_gives_nothing_more() -> None:
     for source in (marked, records):
         with pytest.raises(StopIteration):
             next(source)
+
+
+@pytest.mark.parametrize(
+    ("rights", "told_keys", "told_evicted"),
+    [
+        (Permission(publish=("#",), subscribe=("#",)), True, True), (Permission(subscribe=("t/#",)), True, True),
+        (Permission(subscribe=("t/x",)), False, False), (Permission(subscribe=("t/x",), admin=("read",)), True, True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("way", [{"query": "true"}, {"snapshot": "true", "marks": "true"}])
+def test_marks_tell_figures_of_a_state_only_to_who_may_read_all_of_it(
+    rights: Permission, told_keys: bool, told_evicted: bool, way: dict[str, str]
+) -> None:
+    guarded = Guarded(EVERYTHING, toml=TOPIC)
+    publisher = guarded.client("publisher")
+    for number in range(4):
+        publisher.publish(f"t/{'xy'[number % 2]}", number, key=str(number))
+    clients = [guarded.client("a"), guarded.client("b")]
+    guarded.reload(rights)
+    guarded.stage.turn()
+    (state,) = guarded.stage.broker.registry.router.states
+    denied = guarded.denials.counts.total()
+    for evicted, client in zip((0, 5), clients, strict=True):
+        state.evicted_records = evicted
+        client.subscribe("t/x", **way)
+        guarded.stage.turn()
+        begin, end = figures(client, "snapshot_begin"), figures(client, "snapshot_end")
+        assert begin.get("headway-keys") == ("4" if told_keys else None)
+        shown = str(evicted) if told_evicted or not evicted else "some"
+        assert (begin["headway-evicted"], end["headway-evicted"]) == (shown, shown)
+        assert end["headway-records"] == "2", "the client's own"
+    assert guarded.denials.counts.total() == denied, "nobody asked for more"
+
+
+def test_marks_of_a_page_tell_its_keys_but_not_what_was_evicted_elsewhere() -> None:
+    guarded = Guarded(EVERYTHING, toml=TOPIC)
+    publisher = guarded.client("publisher")
+    for number in range(6):
+        publisher.publish(f"t/{'xy'[number % 2]}", number, key=str(number))
+    client = guarded.client("a")
+    guarded.reload(Permission(subscribe=("t/x",)))
+    guarded.stage.turn()
+    (state,) = guarded.stage.broker.registry.router.states
+    state.evicted_records = 5
+    page = {"order_by": "offset", "top": "2", "live": "true", "marks": "true", "snapshot": "true"}
+    client.subscribe("t/x", **page)
+    guarded.stage.run(1.0)
+    begin = figures(client, "snapshot_begin")
+    assert (begin["headway-keys"], begin["headway-evicted"]) == ("2", "some")

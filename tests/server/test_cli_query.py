@@ -71,6 +71,13 @@ def test_a_broker_that_goes_away_leaves_its_last_answer_until_it_is_back(broker:
     assert "is not headway's admin API" not in out[out.index("4343343", gone) :]
 
 
+def test_figures_that_the_user_may_not_know_are_left_out(broker: Canned) -> None:
+    broker.answers[PATH] = answer(4_141_141)
+    assert "1 record of 400 keys, as of offset 7" in drawn(broker)[0]
+    broker.answers[PATH] = {key: one for key, one in answer(4_141_141, evicted_keys="some").items() if key != "keys"}
+    assert "1 record, as of offset 7; some keys evicted since" in drawn(broker)[0]
+
+
 def test_a_broker_that_is_not_there_at_first_is_an_error(broker: Canned) -> None:
     broker.answers[PATH] = b"gone"
     with pytest.raises(NoBroker):

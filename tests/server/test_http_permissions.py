@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.server.served import serve
 from tests.server.test_http_greedy import say
 
+from headway.core.message.record import Run
 from headway.server.admin.api import Admin
 
 CONFIG = """
@@ -67,3 +69,25 @@ def test_topics_that_one_may_not_read_are_not_named(tmp_path: Path, method: str,
         assert b"secret" not in answer
 
     serve(tmp_path, play, CONFIG + f'path = "{tmp_path}/journal"')
+
+
+@pytest.mark.parametrize("rights", ['subscribe = ["secret/a"]', 'subscribe = ["secret/a"]\nadmin = ["read"]',
+                                    'subscribe = ["secret/#"]'])  # fmt: skip
+@pytest.mark.parametrize("format", ["json", "jsonl"])
+def test_how_many_keys_a_state_has_is_told_to_who_may_read_all_of_it(tmp_path: Path, rights: str, format: str) -> None:
+    config = f'[[topic]]\nfilter = "secret/#"\nkey = "/id"\n[[permission]]\n{rights}\n'
+
+    async def play(served: Admin) -> None:
+        broker, answers = served._engine.broker, list[bytes]()
+        for others in (3, 7):
+            for number in range(others):
+                payload = b'{"id": %d}' % number
+                run = Run(f"secret/{'a' if number < 2 else 'b'}", payload, [len(payload)], [0])
+                broker.publish(None, [run], served._engine.now())
+            answers.append(await asked(served, "GET", f"/v1/state/secret/a?format={format}"))
+        told = b"7" in re.findall(rb"(?i)keys\W+(\d+)", answers[1])
+        assert told == (rights != 'subscribe = ["secret/a"]'), answers[1]
+        assert (b"looked_at" in answers[1]) == (format == "json" and told)
+        assert b"200 OK" in answers[1]
+
+    serve(tmp_path, play, config)

@@ -118,13 +118,15 @@ def draw(answer: dict[str, Any], height: int = 0, trouble: str = "") -> Group:
         table.add_column(printable(name), no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*(Text(_words(row.get(name))) for name in names[:COLUMNS_MAX]))
-    keys = many(answer.get("keys", 0), "key")
+    keys = f" of {many(answer['keys'], 'key')}" if "keys" in answer else ""  # not who may read a part of the state only
     count = many(len(records), "record" if columns is None else "row")
-    foot = f"{count} of {keys}, as of offset {answer.get('offset')}"
+    foot = f"{count}{keys}, as of offset {answer.get('offset')}"
     if len(shown) < len(records):
         foot += f"; the screen has room for {len(shown)}"
     if answer.get("evicted_keys"):
-        foot += f"; {many(answer['evicted_keys'], 'key')} evicted since the broker started, for want of memory"
+        evicted = answer["evicted_keys"]
+        evicted = many(evicted, "key") if isinstance(evicted, int) else f"{evicted} keys"
+        foot += f"; {evicted} evicted since the broker started, for want of memory"
     parts: list[Any] = [table, Text(foot, style="dim")]
     if trouble:
         parts.append(Text(printable(trouble), style="bold red"))

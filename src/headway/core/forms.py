@@ -110,7 +110,8 @@ def _merge(
 def _known(state: State, record: Record | None, key: str, now: float) -> bytes:
     """Returns the payload that a patch is merged onto. Raises Refused."""
     if record is None or record.expires_s <= now:
-        why = f"; {state.evicted_records} keys were evicted" if state.evicted_records else ""
+        # Not how many: a publisher need not be one who may read the state.
+        why = "; keys were evicted" if state.evicted_records else ""
         text = f"there is no record of the key {key[:60]!a} that a patch could be merged onto{why}"
         raise Refused(Reason.NOT_FOUND, f"{text}: publish a whole record")
     return record.payload

@@ -256,6 +256,7 @@ _VERBS = {
     Operation.CONNECT: "connect as", Operation.PUBLISH: "publish to", Operation.SUBSCRIBE: "subscribe to",
     Operation.DECLARE: "declare", Operation.ADMIN: "ask the admin API to",
 }  # fmt: skip
+_OPERATES = frozenset(("read", "change"))
 
 
 class Rights:
@@ -378,6 +379,13 @@ class Rights:
         if operation is Operation.PUBLISH and _is_own(filter):
             return False
         return any(some.covers(filter) for some in self._sets(operation))
+
+    def sees(self, filter: str) -> bool:
+        """Tells whether figures about everything that ``filter`` matches may be told: to clients that may read all of
+        it, and to operators. The number of a state's keys says how much goes on in topics that others may not read.
+        Nothing is counted, for the client has not asked for it."""
+        operates = self.grants.sets.get(Operation.ADMIN, NOTHING)
+        return self.covers(Operation.SUBSCRIBE, filter) or not _OPERATES.isdisjoint(operates.filters)
 
     def touches(self, filter: str) -> bool:
         """Tells whether something that ``filter`` matches is allowed to be read, written or declared. Whoever may do

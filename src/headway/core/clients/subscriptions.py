@@ -109,16 +109,18 @@ class Starts:
     def _show(self, subscription: Subscription, state: State, now: float) -> None:
         """Gives the state as it is now, with marks if the client asked for them."""
         options, feed, sequence = subscription.request.options, subscription.feed, self._registry.sequence
+        sees = options.marked and subscription.session.rights.sees(state.filter)
         if options.query:
             reading = StateReading(state, sequence, subscription.session.tab)
             over = partial(self._end_at, subscription, now)
             self._end_at(subscription, now + QUERY_S)
             records = QueriedRecords(reading, feed.accepts)
-            subscription.add_backfill(MarkedSnapshot(state, records, feed.key.filter, over), now)
+            marked = MarkedSnapshot(state, records, feed.key.filter, over, tells_keys=sees, tells_evicted=sees)
+            subscription.add_backfill(marked, now)
             return
         snapshot = state.snapshot(sequence, feed.accepts, feed.focus)
-        marks = options.marks
-        subscription.add_backfill(MarkedSnapshot(state, snapshot, feed.key.filter) if marks else snapshot, now)
+        marked = MarkedSnapshot(state, snapshot, feed.key.filter, tells_keys=sees, tells_evicted=sees)
+        subscription.add_backfill(marked if options.marks else snapshot, now)
 
     def _show_live(self, subscription: Subscription, live: LiveSource, now: float) -> None:
         """Gives what a live query shows now. What changes while it is sent comes from its state."""
@@ -128,7 +130,7 @@ class Starts:
         cursor.catch_up()  # until now it has waited for something to show
         subscription.counters.start_at(cursor.number, cursor.position)
         subscription.start_sequence = self._registry.sequence
-        subscription.add_backfill(live.snapshot(subscription.feed.key.filter), now)
+        subscription.add_backfill(live.snapshot(subscription.feed.key.filter, subscription.session.rights), now)
         start_conflating(subscription, now, upto=self._registry.sequence)
         self._fanout.send_soon(subscription, now)
 

@@ -18,6 +18,7 @@ from headway.core.consumer.subscription import Subscription
 from headway.core.forms import Deltas, Shape
 from headway.core.log import Chunk, Cursor, DurablePosition, Focus, Lane, Pool, State
 from headway.core.message import Dialect, Record, Run
+from headway.core.permission import Rights
 from headway.core.policy import Policy, Sample, Verdict
 from headway.core.selector import Selector
 
@@ -142,8 +143,8 @@ class LiveSource(Protocol):
     def when_ready(self, begin: Callable[[float], None], now: float) -> None:
         """Calls ``begin`` as soon as there is something to show, maybe at once."""
 
-    def snapshot(self, filter: str) -> BackfillSource:
-        """Returns all that subscribers have been told, between marks."""
+    def snapshot(self, filter: str, rights: Rights) -> BackfillSource:
+        """Returns all that subscribers have been told, between marks. ``rights`` are the client's."""
 
     def told_upto(self, last_sequence: int, now: float) -> tuple[int, float] | None:
         """Returns the sequence of the last change that is told if it is to be, and since when more may wait to be, in

@@ -198,7 +198,8 @@ class Conflation:
         if feed.live is not None and running.missed:  # all of it, between marks, takes the place of what is forgotten
             given_up = subscription.backfills.pop()
             given_up.records.close()
-            subscription.add_backfill(feed.live.snapshot(feed.key.filter), given_up.since_s)
+            whole = feed.live.snapshot(feed.key.filter, subscription.session.rights)
+            subscription.add_backfill(whole, given_up.since_s)
         # At most one record per key will still be sent. The rest becomes a gap now, not at the end of the pass,
         # because a consumer that is slow enough never reaches that end. What has left the state is told at that end.
         self.own_up(subscription, on_their_way)

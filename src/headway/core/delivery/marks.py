@@ -116,14 +116,29 @@ class ListedRecords:
         self._left.clear()
 
 
+SOME = "some"
+"""Stands for a number of evicted keys that the client may not know. That there are any it has to know, for its answer
+may lack them."""
+
+
+def evicted_text(evicted_records: int, is_told: bool) -> str:
+    """Returns how many keys were evicted, for a client; ``is_told``: whether it may know the number."""
+    return str(evicted_records) if is_told or not evicted_records else SOME
+
+
 class MarkedSnapshot:
     """Records of a state between two marks: a source of records for a backfill. Calls ``over`` when it is
     closed."""
 
     def __init__(
-        self, state: State, records: Records, filter: str, over: Callable[[], object] = lambda: None
-    ) -> None:
+        self, state: State, records: Records, filter: str, over: Callable[[], object] = lambda: None, *,
+        tells_keys: bool = True, tells_evicted: bool = True,
+    ) -> None:  # fmt: skip
+        """``tells_keys`` and ``tells_evicted``: whether the client may know how many keys are in the whole state, and
+        how many were evicted from it."""
         self._state = state
+        self._tells_keys = tells_keys
+        self._tells_evicted = tells_evicted
         self._records = records
         self._topic = "/".join("-" if level in ("+", "#") else level for level in filter.split("/"))
         self._over = over
@@ -137,7 +152,7 @@ class MarkedSnapshot:
 
     def __next__(self) -> Record | None:
         if len(self._marks) == 2:
-            return self._mark(keys=len(self._state))
+            return self._mark(keys=len(self._state)) if self._tells_keys else self._mark()
         if not self._marks:
             raise StopIteration
         try:
@@ -162,7 +177,7 @@ class MarkedSnapshot:
     def _mark(self, **figures: int | str) -> Record:
         told = {EVENT: self._marks.pop(), "headway-offset": str(self._as_of)}
         told |= {f"headway-{name}": str(value) for name, value in figures.items()}
-        told["headway-evicted"] = str(self._state.evicted_records)
+        told["headway-evicted"] = evicted_text(self._state.evicted_records, self._tells_evicted)
         return Record(self._topic, b"", Properties(user=tuple(told.items())))
 
     @property

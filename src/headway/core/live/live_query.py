@@ -22,6 +22,7 @@ from headway.core.consumer import Feed
 from headway.core.delivery import ListedRecords, MarkedSnapshot
 from headway.core.log import NO_RECORD, Pool, State, StateEntry
 from headway.core.message import EVENT, OUT_OF_FOCUS, TOLD_KEY, KeyExtractor, Properties, Record, Run
+from headway.core.permission import Rights
 from headway.core.query import KeptOrder
 from headway.core.routing import Registry
 from headway.core.selector import LAST_RANK
@@ -241,13 +242,14 @@ class LiveQuery(ABC):
         if not self.feeds:
             self._over(self)
 
-    def snapshot(self, filter: str) -> MarkedSnapshot:
+    def snapshot(self, filter: str, rights: Rights) -> MarkedSnapshot:
         self.shown.evicted_records = self.source.evicted_records
         if not self._listed:
             found = [self.shown.get(*key) for key in self._keys_in_order()]
             self._listed = [record for record in found if record is not None]
         records = ListedRecords(self._listed, self._registry.sequence, self.shown.record_bytes)
-        return MarkedSnapshot(self.shown, records, filter)
+        # The keys that it shows are among those that the client asked for and may read; the evicted are of the source.
+        return MarkedSnapshot(self.shown, records, filter, tells_evicted=rights.sees(self.source.filter))
 
     def turn(self, now: float, most: int) -> int:
         """Tells what has changed, if it is time; a query of many records tells about ``most`` of them, and the rest in

@@ -117,12 +117,16 @@ class Offsets(NamedTuple):
     """The offset at which the range that was asked for ends."""
 
 
+SOME_EVICTED = -1
+"""Stands for a number of evicted keys that the user may not know."""
+
+
 class StateHead(NamedTuple):
     """The beginning of an answer with a state."""
 
     as_of: int
     evicted_keys: int
-    """Keys that were evicted since the broker started."""
+    """Keys that were evicted since the broker started; ``SOME_EVICTED``: the user may not know how many."""
     since: int
     """Keys are missing that have not changed since this offset, for older records are deleted. 0: none are."""
 
@@ -268,8 +272,9 @@ class BrokerClient:
 
     def _state_head(self, headers: HTTPMessage) -> StateHead:
         try:
-            as_of, evicted = (int(headers[f"Headway-{name}"]) for name in ("Offset", "Evicted-Keys"))
-            return StateHead(as_of, evicted, int(headers.get("Headway-Earliest-Offset", 0)))
+            told = headers["Headway-Evicted-Keys"]
+            evicted = SOME_EVICTED if told == "some" else int(told)
+            return StateHead(int(headers["Headway-Offset"]), evicted, int(headers.get("Headway-Earliest-Offset", 0)))
         except (KeyError, TypeError, ValueError):
             raise self._stranger(200) from None
 

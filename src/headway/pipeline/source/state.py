@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headway.core.base import format_size
-from headway.pipeline.broker.broker_client import BrokerClient, StateHead
+from headway.pipeline.broker.broker_client import SOME_EVICTED, BrokerClient, StateHead
 from headway.pipeline.broker.errors import SourceError, in_one_line
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.reading import miss
@@ -86,9 +86,10 @@ def _parts(broker: BrokerClient, options: Options, bytes_max: int) -> Iterator[S
 def _check(options: Options, head: StateHead) -> None:
     """Raises DataLoss."""
     if head.evicted_keys:
+        count = "some" if head.evicted_keys == SOME_EVICTED else f"{head.evicted_keys:,}"
         miss(
             options,
-            f"{head.evicted_keys:,} keys were evicted since the broker started, because its memory for states was used "
+            f"{count} keys were evicted since the broker started, because its memory for states was used "
             "up ([pool] memory)",
         )
     if head.since:

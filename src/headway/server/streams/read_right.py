@@ -46,6 +46,10 @@ class ReadRight:
         if self._permissions.version != self._version:
             self._ask()
 
+    def sees(self, filter: str) -> bool:
+        """Tells whether the user may know figures about everything that a filter matches."""
+        return self._permissions.rights(self._identity, "").sees(filter)
+
     def _ask(self) -> None:
         self._version = self._permissions.version
         self._permissions.check_user(self._identity)

@@ -25,6 +25,7 @@ from aiohttp import web
 
 from headway.core.base import ConfigError, Reason, Refused
 from headway.core.consumer import Session, SubscribeRequest, Subscription, Use, read_options
+from headway.core.delivery import evicted_text
 from headway.core.log import Tab
 from headway.core.message import BadTopic, Record, validate_filter
 from headway.core.query import (
@@ -41,7 +42,7 @@ from headway.core.query import (
 )
 from headway.core.selector import compile_work
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, Refusal, Seats, abort, address_of, asker_of, is_gone, refusal_for
+from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, address_of, asker_of, is_gone, refusal_for
 from headway.server.journal import first_offset_at
 from headway.server.recorded import (
     NotRecorded,
@@ -79,8 +80,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class StateAnswer:
-    def __init__(self, query: StateQuery, filter: str, format: str, wall_offset_s: float) -> None:
+    def __init__(self, query: StateQuery, filter: str, format: str, wall_offset_s: float, *, sees: bool) -> None:
+        """``sees``: whether the client may know figures about the whole state, of which its filter may be a part."""
         self.filter = filter
+        self._sees = sees
         self._query = query
         self._columns = query.columns
         self._format = format
@@ -101,10 +104,9 @@ class StateAnswer:
     def headers(self) -> dict[str, str]:
         query = self._query
         since = {"Headway-Earliest-Offset": str(query.moment.since)} if query.moment.since else {}
-        return {
-            "Headway-Offset": str(query.as_of), "Headway-Keys": str(len(query.state)),
-            "Headway-Evicted-Keys": str(query.evicted_records),
-        } | since  # fmt: skip
+        keys = {"Headway-Keys": str(len(query.state))} if self._sees else {}
+        evicted = evicted_text(query.evicted_records, self._sees)
+        return {"Headway-Offset": str(query.as_of), **keys, "Headway-Evicted-Keys": evicted} | since
 
     @property
     def _metadata(self) -> dict[str, str]:
@@ -113,10 +115,11 @@ class StateAnswer:
     def start(self) -> bytes:
         query = self._query
         if self._format == "json":
-            head: dict[str, object] = {
-                "filter": self.filter, "offset": query.as_of, "keys": len(query.state),
-                "evicted_keys": query.evicted_records,
-            }  # fmt: skip
+            head: dict[str, object] = {"filter": self.filter, "offset": query.as_of}
+            if self._sees:
+                head["keys"] = len(query.state)
+            evicted = query.evicted_records
+            head["evicted_keys"] = evicted if self._sees else evicted and evicted_text(evicted, is_told=False)
             if query.moment.since:
                 head["earliest"] = query.moment.since
             if self._columns:
@@ -159,7 +162,7 @@ class StateAnswer:
     def end(self) -> bytes:
         """Returns the last bytes."""
         if self._format == "json":
-            return _encode({"looked_at": self._query.looked_at}).replace(b"{", b"],", 1)
+            return _encode({"looked_at": self._query.looked_at}).replace(b"{", b"],", 1) if self._sees else b"]}"
         if self._format == "jsonl":
             return b""
         if not self._columns:
@@ -381,7 +384,8 @@ class StateHandlers:
                 self._keeping.add(task := self._engine.loop.create_task(self._keep_up()))
                 task.add_done_callback(self._keeping.discard)
             await self._prepare(request, query, right)
-            answer = StateAnswer(query, asked.filter, format, self._engine.broker.registry.wall_offset_s)
+            sees = right.sees(query.state.filter) or self._engine.settings.auth.names(request[USER], change=False)
+            answer = StateAnswer(query, asked.filter, format, self._engine.broker.registry.wall_offset_s, sees=sees)
             reader = _Reader(self._engine, request, query, asked.filter, self._numbers)
             response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
             response.enable_chunked_encoding()

@@ -14,6 +14,8 @@ from tests.server.amqp_stage import Client, House, message, raw
 from tests.sim.outlet import PretendedOutlet
 
 from headway.core.consumer.request import ConnectRequest, SubscribeRequest
+from headway.core.log.states import State
+from headway.core.message.keys import compile_key
 from headway.wire.mqtt.dialect import MqttDialect
 
 # -- channels, opened and closed ---------------------------------------------------------------------------------------
@@ -232,3 +234,46 @@ def test_a_key_that_is_no_topic(client: Client) -> None:
         client.put(key, b"x", exchange="amq.topic")
     assert client.drain("q") == [b"x"] * 4
     assert not taken
+    assert house.broker.registry.totals.unpublished_records == {"no_topic": 4}
+
+
+def test_keys_that_are_no_topics_are_told_of_if_somebody_would_have_them(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    house, missed = client.house, client.house.broker.registry.totals.unpublished_records
+    client.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="#"))
+    client.put("lang.c++", b"x", exchange="amq.topic")
+    assert not missed, "nobody subscribes"
+    outlet = PretendedOutlet(house.now(), 1 << 20, Random(0), 0.0, bytearray().extend)
+    session = house.broker.connect(ConnectRequest("mqtt", "", protocol="mqtt5"), outlet, house.now())
+    house.broker.subscribe(session, SubscribeRequest("lang/#", MqttDialect(5, 0, None, False, False)), house.now())
+    for key in ("lang.c++", "lang.c#", "lang.python", "other.c++", "lang.a..b"):
+        client.put(key, b"x", exchange="amq.topic")
+    client.put("lang.c++", b"x", exchange="")  # a queue's name
+    assert missed == {"no_topic": 2}
+    for _ in range(2):
+        house._tell_unpublished(house.now())
+    client.put("lang.c++", b"x", exchange="amq.topic")
+    house._tell_unpublished(house.now())
+    assert len(caplog.messages) == 1, "at most once a second"
+    house._tell_unpublished(house.now() + 1)
+    lines = [one.getMessage() for one in caplog.records if "no topics" in one.getMessage()]
+    assert ["only queues do: 2;" in lines[0], "only queues do: 1;" in lines[1], len(lines)] == [True, True, 2]
+    assert lines[0].endswith(f"the last one: 'lang.c#' by {client.name!r}")
+    assert "for want of room" not in caplog.text
+
+
+@pytest.mark.parametrize("key", ["lang.c++", "lang.c#", "lang.a\0", "#"])
+@pytest.mark.parametrize("kept_by", ["state", "journal", "CC"])
+def test_a_state_and_a_recorded_topic_miss_keys_that_are_no_topics(house: House, kept_by: str, key: str) -> None:
+    router = house.broker.registry.router
+    client = Client(house, "client", channels=2)
+    client.declare("q")
+    client.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="#"))
+    if kept_by == "state":
+        router.add_state(State("#", compile_key("topic"), house.broker.registry.pools[""]))
+    else:
+        router.recorded_in = lambda topic: "all"
+    headers = {"CC": [key]} if kept_by == "CC" else {}
+    client.put("lang.c" if headers else key, b"x", exchange="amq.topic", **({"headers": headers} if headers else {}))
+    assert house.broker.registry.totals.unpublished_records == {"no_topic": 1}

@@ -566,6 +566,8 @@ class Publishing:
         if route.straight and run.receipt is None and not self._wide.coming:
             self.appending.append_straight(route.feeds, run, first, session, now)
             return len(route.feeds), len(run.ends)
+        if route.misses:
+            self._registry.totals.count_missed(run, "the broker" if session is None else session.client)
         ledger = self._registry.ledger
         if route.stream or (route.durable and run.qos):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))

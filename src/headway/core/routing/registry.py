@@ -25,7 +25,7 @@ from headway.core.consumer import (
     Subscription,
 )
 from headway.core.log import SESSION_BYTES, Ledger, NoLedger, Owners, Pool, Shares, Tab
-from headway.core.message import Record, Run, covers
+from headway.core.message import Record, Run, covers, routing_key_of
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
 from headway.core.routing.backpressure import Backpressure
@@ -251,15 +251,22 @@ NOTHING_RECORDED: Final = NothingRecorded()
 # Totals: what was published, delivered and left out since the start, and how many consumers there are.
 
 
+NO_TOPIC = "no_topic"
+
+
 class Totals:
     def __init__(self) -> None:
         self.published_records = 0
         self.published_bytes = 0
         self.gap_records: Counter[Reason] = Counter()
         self.unpublished_records: Counter[str] = Counter()
-        """Wills, advisories and receipts that were dropped because there was no room for them, by kind."""
+        """Records that nobody waits with and that did not go where they were to go, by kind: wills, advisories and
+        receipts for which there was no room; and as ``NO_TOPIC`` those whose routing key is no topic, which only queues
+        have."""
         self.unpublished = ""
-        """The last of these."""
+        """The last one for which there was no room."""
+        self.missed = ""
+        """The last one whose routing key is no topic, and its publisher."""
         self.delivered_records = 0
         self.delivered_bytes = 0
         """Totals of all subscriptions, also ended ones. Each counts as of its last ``count``."""
@@ -276,6 +283,21 @@ class Totals:
         new = subscription.counters.add_to_total(subscription.delivered, self.gap_records)
         self.delivered_records += new.records
         self.delivered_bytes += new.bytes
+
+    def count_missed(self, run: Run, publisher: str) -> None:
+        """Counts records whose routing key is no topic, so that subscriptions, states or the journal do not have them.
+        """
+        self.unpublished_records[NO_TOPIC] += len(run)
+        self.missed = f"{routing_key_of(run.topic)[:100]!a} by {publisher[:100]!a}"
+
+    @property
+    def missed_records(self) -> int:
+        return self.unpublished_records[NO_TOPIC]
+
+    @property
+    def roomless_records(self) -> int:
+        """Returns how many found no room."""
+        return self.unpublished_records.total() - self.missed_records
 
     def slow_fraction(self, filter: str) -> float:
         return self.slow_consumers[filter] / max(1, self.consumers[filter])

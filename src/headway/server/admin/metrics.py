@@ -83,7 +83,10 @@ HELP = {
     "lag_bytes": "Bytes that wait for consumers, summed over all consumers",
     "lag_bytes_max": "Bytes that wait for the consumer with the most lag",
     "gap_records": "Records that consumers skipped, by reason",
-    "unpublished_records": "Wills, advisories and receipts that were dropped because there was no room for them",
+    "unpublished_records": (
+        "Wills, advisories and receipts that were dropped because there was no room for them; as no_topic, records "
+        "that only queues have, because their routing keys are no topics"
+    ),
     "queues": "Queues",
     # Memory and disk
     "pool_bytes": "Bytes in use in a pool, by medium: memory, disk, clients (all they need besides records), states",

@@ -99,8 +99,8 @@ class Engine:
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances
         self.connections_refused = self.protocol_errors = self.ahead_bytes = 0
-        self._limited_s = self._circle_s = self._bug_s = self._unpublished_s = -LIMITED_EVERY_S
-        self._unpublished = 0
+        self._limited_s = self._circle_s = self._bug_s = self._unpublished_s = self._missed_s = -LIMITED_EVERY_S
+        self._unpublished = self._missed = 0
         self._circles = 0
         """Records dropped because their dead letters went round, since that was logged."""
         self.turns, self.longest_turn_s = 0, 0.0
@@ -370,10 +370,15 @@ class Engine:
                     self._circle_found(circle, now)
 
     def _tell_unpublished(self, now: float) -> None:
-        """Logs that records were dropped for want of room whose publishers do not wait. Limited, because any number may
-        be."""
+        """Logs that records whose publishers do not wait for them did not go where they were to go. Limited, because
+        there may be any number."""
         totals = self.broker.registry.totals
-        count = totals.unpublished_records.total()
+        missed, count = totals.missed_records, totals.roomless_records
+        if missed != self._missed and now - self._missed_s >= LIMITED_EVERY_S:
+            log.warning("subscribers and recorded topics do not get records whose routing keys are no topics (with +, "
+                        "# or NUL, or empty), only queues do: %d; the last one: %s",
+                        missed - self._missed, totals.missed)  # fmt: skip
+            self._missed_s, self._missed = now, missed
         if count != self._unpublished and now - self._unpublished_s >= LIMITED_EVERY_S:
             log.warning("dropped for want of room: %d wills, advisories and receipts, the last one: %s",
                         count - self._unpublished, totals.unpublished,

@@ -60,6 +60,10 @@ KEEPING = 4
 """The work of keeping a record in a state by its key, in that of a selector with a few terms."""
 WIDE_WORK = 512
 """A record is spread over turns if it is more work than that of so many lanes: a millisecond or two."""
+NO_TOPIC = "+#\0"
+"""Characters that no topic has. AMQP's routing keys may."""
+_OTHER = "\uffff"
+_ANY_OTHER = dict.fromkeys(map(ord, NO_TOPIC), _OTHER)
 VALUE_MAX = 256
 """A route is not cached if a header's value is longer than this."""
 
@@ -72,10 +76,13 @@ def _bytes_of(asked: object) -> int:
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("durable", "feeds", "keyed", "merges", "plain", "selecting", "states", "straight", "stream", "wide",
-                 "worked_out")
+    __slots__ = ("durable", "feeds", "keyed", "merges", "misses", "plain", "selecting", "states", "straight", "stream",
+                 "wide", "worked_out")
 
-    def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
+    def __init__(self, feeds: list[Feed], states: list[State], stream: str = "", *, misses: bool = False) -> None:
+        """``misses``: whether the routing key is no topic, and there are subscriptions, states or a recorded topic that
+        would have the record if it were one."""
+        self.misses = misses
         self.feeds = feeds
         self.states = states
         self.keyed = next((state for state in states if state.tombstones), None)
@@ -96,7 +103,8 @@ class Route:
         plain = not (self.states or self.selecting or self.durable or self.stream)
         self.plain = plain and all(feed.key.dialect.reads_own for feed in feeds)
         """Set if a run whose records have properties of their own need not be taken apart."""
-        self.straight = plain and not self.wide and not any(feed.refuses or feed.key.exclude for feed in feeds)
+        plain = plain and not (self.wide or misses)
+        self.straight = plain and not any(feed.refuses or feed.key.exclude for feed in feeds)
         """Set if all there is to do with a run is to append it to the lane of each feed."""
 
     def receive(self) -> int:
@@ -164,7 +172,7 @@ class Router:
         all_of_them = dict.fromkeys((route, *others))  # keys that lead to the same share a route
         feeds = dict.fromkeys(feed for one in all_of_them for feed in one.feeds)
         states = dict.fromkeys(state for one in all_of_them for state in one.states)
-        return Route(list(feeds), list(states), route.stream)
+        return Route(list(feeds), list(states), route.stream, misses=any(one.misses for one in all_of_them))
 
     def reach(self, exchange: str, topic: str, headers: Headers | None) -> int:
         """Returns the work of the lanes and states that would take a record published to an exchange. Changes nothing,
@@ -184,7 +192,7 @@ class Router:
             return len(route.feeds) + len(route.states) + route.selecting
         found = self.exchanges.route(exchange, routing_key_of(topic), headers)
         work = len(found.queues) + self.exchanges.visited // SEARCHED_A_UNIT
-        if found.topics and topic and not any(char in topic for char in "+#\0"):
+        if found.topics and topic and not any(char in topic for char in NO_TOPIC):
             work += len(self._feed_trie.match(topic)) + len(self._state_trie.match(topic))
         return work
 
@@ -215,7 +223,7 @@ class Router:
         size = _bytes_of(asked)
         if size > ASKED_BYTES_MAX:
             return route
-        leads_to = *route.feeds, None, *route.states, None, route.stream
+        leads_to = *route.feeds, None, *route.states, None, route.stream, route.misses
         most = size + ENTRY_BYTES + DISTINCT_BYTES + FEED_BYTES * len(leads_to)
         if self._cached_bytes + most > self._room_bytes:
             self._forget_routes()
@@ -244,11 +252,21 @@ class Router:
         if found.by_name and (queue := self.queues.get(routing_key_of(topic))) is not None:
             self.called(queue)
         feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
-        if not found.topics or not topic or any(char in topic for char in "+#\0"):  # no subscriber has such a topic
+        if not found.topics:
             return Route(feeds, [])
+        if not topic or any(char in topic for char in NO_TOPIC):  # no subscriber has such a topic
+            return Route(feeds, [], misses=self._misses(topic))
         route = Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic), self.recorded_in(topic))
         self.searched += self._feed_trie.visited + self._state_trie.visited + len(route.feeds)
         return route
+
+    def _misses(self, name: str) -> bool:
+        """Returns whether a subscription, a state or a recorded topic would have what is published under a name that is
+        no topic. Only wildcards match such a name, so any other character stands for those that it may not have."""
+        like_it = name.translate(_ANY_OTHER) or _OTHER
+        found = self._feed_trie.match(like_it) or self._state_trie.match(like_it)
+        self.searched += self._feed_trie.visited + self._state_trie.visited
+        return bool(found) or bool(self.recorded_in(like_it))
 
     def forget(self) -> None:
         """Forgets all routes, because a feed, a state or a binding has changed."""

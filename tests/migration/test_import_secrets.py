@@ -188,9 +188,15 @@ def test_a_value_without_a_secret_stays_as_it_is(text: str) -> None:
     assert hide(text) == text
 
 
+def test_an_address_keeps_all_but_its_password() -> None:
+    assert hide(f"failover:(ssl://u:{PASSWORD}@a:1,ssl://b:2)?x=1") == "failover:(ssl://u:***@a:1,ssl://b:2)?x=1"
+    assert hide(f"tcp://a:1,amqp://u:{PASSWORD}@b/%2f") == "tcp://a:1,amqp://u:***@b/%2f"
+
+
 def test_forms_of_keys_are_hidden_wherever_they_stand() -> None:
     pem = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----"
-    for text in (pem, JWT, "$2a$11$abcdefghij", "{SSHA}abcdef=", LONG, "5e884898da28047151d0e56f8dc6292773", LONG):
+    known = ("$2a$11$abcdefghij", "{SSHA}abcdef=", "5e884898da28047151d0e56f8dc6292773")
+    for text in (pem, JWT, LONG, f"Authorization: Basic {PASSWORD}==", f"Bearer {PASSWORD}.x", *known):
         assert HIDDEN in hide(text), text
         assert PASSWORD not in hide(text)
 

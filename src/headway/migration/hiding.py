@@ -90,6 +90,7 @@ _OWN_FORM = re.compile(
     r"\beyJ[\w-]{6,}(\.[\w-]+)*"  # a JSON web token
     r"|\$(2[abxy]|5|6|7|y|argon2\w*|scrypt|pbkdf2[\w-]*|scram[\w-]*)\$\S+"  # hashes of crypt
     r"|\{S?SHA\d*\}\S+|\{SCRYPT\}\S+"  # and of LDAP
+    r"|(?<=\bBasic )[\w+/=.-]{8,}|(?<=\bBearer )[\w+/=.-]{8,}"  # logins of HTTP
     r"|\b[SUAONCX][A-Z2-7]{55,57}\b"  # keys and seeds of NATS
     r"|(?<![\w/+.-])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{32,}(?![\w/+.-])"  # keys in hexadecimal
     r"|(?<![\w/+.-])(?=[\w/+-]*[0-9])(?=[\w/+-]*[a-z])(?=[\w/+-]*[A-Z])[A-Za-z0-9+_-][A-Za-z0-9/+_-]{39,}={0,2}"
@@ -97,7 +98,8 @@ _OWN_FORM = re.compile(
 _LOGIN = re.compile(r"(://[^\s:/@?#<>]*:)(?:(?:(?!://)[^\s<>?])*@|(?:(?!://)[^\s<>])*?@)")
 """A login in an address. A password may have anything in it but spaces, so the last ``@`` before a query ends it."""
 _LOGIN_ALONE = re.compile(
-    r"((?:^|[\s,;(\"'=:])(?:(?:amqps?|tcp|ssl|rdma|jdbc:\w+:\w+):)?(?!\w+://)[\w.%+-]+[:/])(?!//)[^\s@<>]*?@(?=[\w/\[$*.])"
+    r"((?:^|[\s,;(\"'=:])(?:(?:amqps?|tcp|ssl|rdma|jdbc:\w+:\w+):)?(?!\w+://)[\w.%+-]+[:/])(?!//)"
+    r"(?:(?!://)[^\s@<>])*?@(?=[\w/\[$*.])"
 )
 """A login without ``//`` before it, as AMPS, Qpid (``amqp:u/PW@h``) and Oracle's driver write it."""
 _TOKEN_ALONE = re.compile(r"(\b(?:nats|nats-route|nats-leaf|leafnode|nats-gateway)://)[^\s:/@]+@")

@@ -101,7 +101,7 @@ def test_a_smaller_client_that_goes_first_is_found(monkeypatch: pytest.MonkeyPat
 def test_a_discard_after_which_as_much_waits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was when records were left out only in the place where they would have been sent."""
     monkeypatch.setattr(moves, "_leave_out", lambda *_: iter(()))
-    for seed in (10, 12):
+    for seed in (10, 29):
         with pytest.raises(AssertionError, match=r"wait for .*, after .*DISCARD"):
             counts_of(World, (seed,), 300)
 

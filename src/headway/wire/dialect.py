@@ -292,6 +292,10 @@ class PlainDialect(msgspec.Struct, frozen=True):
         """A record looks the same when it comes again."""
         return frame
 
+    def writes_as(self, other: object, first: int) -> bool:
+        """That is not known."""
+        return False
+
 
 class BareDialect(PlainDialect, frozen=True):
     """Records without what is each consumer's own: an envelope puts it around them."""

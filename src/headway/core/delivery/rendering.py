@@ -434,6 +434,15 @@ def _write_ids(piece: bytearray, places: range | list[int], first_id: int, width
             piece[place : place + width] = delivery_id.to_bytes(width, "big")
 
 
+def copy_numbered(chunk: Chunk, first: int, piece: bytes | bytearray | memoryview, count: int, first_id: int, width: int
+                  ) -> bytearray:
+    """Returns a copy of ``count`` records, from record ``first`` of the chunk on, with consecutive ids. All of them
+    need one. ``piece``: their bytes."""
+    frames = bytearray(piece)
+    _write_ids(frames, _places(chunk.holes[first : first + count], chunk.record_start(first)), first_id, width)
+    return frames
+
+
 # -- copied ------------------------------------------------------------------------------------------------------------
 #
 # Copied records wait for many consumers at one position: only their delivery ids differ, or not even these (a remaining

@@ -350,6 +350,10 @@ class Dialect(Protocol):
     def redelivered(self, frame: bytes) -> bytes:
         """Returns ``frame`` marked as sent before (MQTT DUP); the delivery id stays where it is."""
 
+    def writes_as(self, other: Dialect, first: int) -> bool:
+        """Tells whether another dialect would write a record as this one has, but for the delivery id. ``first``: the
+        first byte of its frame."""
+
 
 class Envelope(Protocol):
     """Writes the deliveries for one consumer, from the bytes of a lane whose dialect is ``bare``."""

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import NO_LIMIT, Delivery, Grant, Revoked, Skip, Subscription, is_patient
+from headway.core.consumer import NO_LIMIT, Delivery, Grant, Outlet, Revoked, Skip, Subscription, is_patient
 from headway.core.delivery import (
     PUMP_BYTES,
     Fanout,
+    copy_numbered,
     cut_of,
     drop_reason,
     exactly_once_position,
@@ -43,7 +44,8 @@ from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 #
 # A member with an envelope (AMQP) gets a batch in one ``send``, straight to its outlet. Records that the outlet does
 # not take are not handed out. Only the rest of a half-sent record waits in ``out``, so a stuck member holds no more
-# than one record. Other members (MQTT's shared subscriptions) get record by record, in their own dialect.
+# than one record. Other members (MQTT's shared subscriptions) get a batch, too, where the lane has the records as they
+# get them, but for packet ids; other records are written one by one, in the member's dialect.
 
 
 SETTLED_WORK = 4
@@ -90,6 +92,55 @@ def send_one(member: Subscription, cursor: Cursor, chunk: Chunk, index: int, now
     return SendResult(1, [delivery])
 
 
+def send_copied(
+    member: Subscription, cursor: Cursor, chunk: Chunk, first: int, last: int, now: float
+) -> SendResult | None:
+    """Offers records ``first`` … ``last - 1`` to the member's outlet, as many as stand in the lane as the member gets
+    them, but for their ids. None: the first does not, or its id is not free."""
+    session, channel, dialect = member.session, member.channel, member.dialect
+    if member.gap is not None or session.held_back.size or chunk.expiries or chunk.largest > member.record_bytes_max:
+        return None
+    begin = chunk.record_start(first)
+    try:
+        piece = chunk.read(begin, chunk.ends[last - 1])
+    except OSError:
+        return None
+    ends = [end - begin for end in chunk.ends[first:last]]
+    kinds = bytes(map(piece.__getitem__, (0, *ends[:-1])))
+    count = len(kinds) - len(kinds.lstrip(kinds[:1]))
+    if not member.feed.lane.dialect.writes_as(dialect, kinds[0]):
+        return None
+    frames: bytes | bytearray | memoryview = piece[: ends[count - 1]]
+    first_id = 0
+    if chunk.holes and chunk.holes[first]:
+        if exactly_once_position(member) is not NOT_DURABLE or not (first_id := channel.take_row(count)):
+            return None
+        frames = copy_numbered(chunk, first, frames, count, first_id, dialect.id_bytes)
+    taken = session.outlet.send([frames], len(frames))
+    if not session.outlet.took(taken, len(frames), now):
+        count, taken = _rest_waits(session.outlet, frames, ends[:count], taken)
+    member.counters.write(count, taken)
+    work = count + taken // BYTES_PER_WORK
+    if not first_id or not count:
+        return SendResult(count, work=work)
+    deliveries = deliveries_of(member, cursor, chunk, first, count, now)
+    channel.add_all(first_id, deliveries, member.window, chunk, first)
+    return SendResult(count, deliveries, work=work + SETTLED_WORK * count)
+
+
+def _rest_waits(
+    outlet: Outlet, frames: bytes | bytearray | memoryview, ends: Sequence[int], taken: int
+) -> tuple[int, int]:
+    """Has the rest of a half-sent frame wait in ``out``, if an outlet has taken so many bytes of some. Returns how many
+    frames are sent then, and their bytes."""
+    count = bisect_right(ends, taken)
+    if taken > (ends[count - 1] if count else 0):
+        outlet.out += frames[taken : ends[count]]
+        taken = ends[count]
+        count += 1
+    return count, taken
+
+
 def send_batch(
     registry: Registry, member: Subscription, cursor: Cursor, chunk: Chunk, first: int, last: int, now: float, *,
     redelivered: int, opens: bool = False,
@@ -117,12 +168,7 @@ def send_batch(
     frames = envelope.write(cut, 0, count, channel.last_id + 1)
     taken = outlet.send([frames], len(frames))
     if not outlet.took(taken, len(frames), now):
-        ends = envelope.ends(cut, 0, count)
-        count = bisect_right(ends, taken)
-        if taken > (ends[count - 1] if count else 0):
-            outlet.out += frames[taken : ends[count]]
-            taken = ends[count]
-            count += 1
+        count, taken = _rest_waits(outlet, frames, envelope.ends(cut, 0, count), taken)
     first_id = take_ids(member, cut, count)
     member.counters.write(count, taken)
     work = taken // BYTES_PER_WORK + (envelope.rewritten - rewritten) * REWRITTEN_WORK
@@ -491,7 +537,9 @@ class Dispatch:
         """Writes records for a member and counts them. ``opens``: it is the first of its group that the member gets.
         Returns how many were sent or dropped."""
         if member.request.envelope is None:
-            sent = send_one(member, cursor, chunk, first, now)
+            together = requeued is None and not self._members.picking.pickers  # else each picker has its turn
+            copied = send_copied(member, cursor, chunk, first, last, now) if together else None
+            sent = copied or send_one(member, cursor, chunk, first, now)
         else:
             again = requeued.returns if requeued is not None else 0
             sent = send_batch(

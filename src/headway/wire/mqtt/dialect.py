@@ -166,6 +166,14 @@ class MqttDialect(PlainDialect, frozen=True):
         return bytes((frame[0] | 8,)) + frame[1:]
 
 
+    def writes_as(self, other: object, first: int) -> bool:
+        return (
+            type(other) is MqttDialect and (self.version, self.identifier) == (other.version, other.identifier)
+            and not (self.offsets or other.offsets) and first >> 1 & 3 <= other.qos
+            and (not first & 1 or other.retain_as_published)
+        )  # fmt: skip
+
+
 def remaining_seconds(expires_s: float, now: float) -> int:
     """Returns the remaining lifetime in whole seconds, rounded up, and not below 0."""
     return min(max(0, ceil(expires_s - now)), 0xFFFF_FFFF)

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from tests.core.stage import STUCK, Client, Socket, Stage
 
+from headway.core.message import Record
 from headway.core.queue import dispatch
 from headway.core.queue.dispatch import SendResult
 
@@ -132,3 +133,17 @@ def test_a_lifetime_is_told_to_each() -> None:
     stage.turn()
     assert all_numbers(*group) == list(range(6))
     assert {seen.expiry_s for client in group for seen in client.seen} == {53}
+
+
+def test_a_retain_flag_is_cleared(one_by_one: list[str]) -> None:
+    stage = Stage()
+    publisher, (member,) = stage.client("p"), members(stage, "a")
+    for number in range(4):
+        retained = Record("t", f"{number} ".encode(), qos=1, retain=number == 2)
+        stage.broker.publish(publisher.session, [retained.run()], stage.now)
+    kept = stage.broker.registry.router.feeds
+    assert any(feed.key.dialect.retain_as_published for feed in kept.values())  # type: ignore[attr-defined]
+    stage.run(0.5)
+    assert member.numbers == [0, 1, 2, 3]
+    assert one_by_one == ["a"]
+    assert not any(seen.retain for seen in member.seen)

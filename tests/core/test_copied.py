@@ -152,6 +152,17 @@ def test_what_is_left_of_a_lifetime_is_the_same_for_all() -> None:
     assert [reader.numbers for reader in readers] == [[0, 1, 2, 3]] * 4
 
 
+def test_a_lifetime_never_grows() -> None:
+    stage = Stage()
+    publisher = stage.client("p")
+    readers = [stage.consumer(name, "t", qos) for name, qos in (("a", 0), ("b", 1))]
+    for number in range(300):
+        stage.now += 0.1 + number / 7919
+        publisher.publish("t", number, qos=1, expiry_s=1000)
+        stage.turn()
+    assert {one.expiry_s for reader in readers for one in reader.seen} == {1000}
+
+
 def test_what_expires_before_the_turn_ends_is_left_out() -> None:
     stage = Stage()
     publisher = stage.client("p")

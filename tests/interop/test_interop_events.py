@@ -118,6 +118,9 @@ def test_the_state_then_what_changes_it(keyed: BrokerProcess) -> None:
     with closing(Stream(keyed, last=put.id)) as later:
         """It comes back: only what has changed since."""
         assert image([one for one in later.take(4) if not one.name]) == {"N0": 99, "N1": 99, "N2": 99}
+    with closing(Stream(keyed, last=put.id, **{"from": "earliest"})) as again:
+        """So does an EventSource, which repeats its address as it was."""
+        assert image([one for one in again.take(4) if not one.name]) == {"N0": 99, "N1": 99, "N2": 99}
     with (
         closing(Stream(keyed, where="delay > 98 AND tailnum = 'N1'", out_of_focus="true")) as selected,
         paho(keyed.ports["mqtt"], "publisher") as client,

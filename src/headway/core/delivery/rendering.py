@@ -268,6 +268,8 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses,
 
 LARGE_BYTES = 64 * 1024
 """A record that is larger than this is not copied for each consumer."""
+ROUNDING_S = 1e-6
+"""A sum of times is off by less than this. A lifetime never grows (MQTT 5, 3.3.2.3.3)."""
 LIFETIME_MAX_S = 0xFFFF_FFFF
 """The longest lifetime that fits into a record. Other protocols know longer ones."""
 COPIES_A_STEP = 32
@@ -538,5 +540,5 @@ def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now:
     for index in range(first, last):
         at = chunk.expiries[index]
         if at:
-            left = max(1, ceil(chunk.run_expires[chunk.run_of(index)] - now))
+            left = max(1, ceil(chunk.run_expires[chunk.run_of(index)] - now - ROUNDING_S))
             piece[at - begin : at - begin + 4] = min(left, LIFETIME_MAX_S).to_bytes(4, "big")

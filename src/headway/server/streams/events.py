@@ -190,8 +190,8 @@ class EventStreams:
         said = {"snapshot": True, "marks": True, "key": key} | read_options(pairs, Use.SUBSCRIPTION, strict=True)
         options, seen = msgspec.convert(said, SubscriptionOptions), request.headers.get("Last-Event-ID", "")
         is_offset = len(seen) <= ID_DIGITS and seen.isascii() and seen.isdecimal()
-        if is_offset and "from" not in request.query and not options.live:
-            options = msgspec.structs.replace(options, start=seen)  # a page, or aggregates, come anew
+        if is_offset and not options.live:  # a page, or aggregates, come anew
+            options = msgspec.structs.replace(options, start=seen)  # an EventSource repeats its first ``from``, too
         dialect = EventStreamDialect(key if options.select is None else f"property:{TOLD_KEY}")
         return SubscribeRequest(filter, dialect, send_retained="never", options=options)
 

@@ -174,9 +174,13 @@ class MqttDialect(PlainDialect, frozen=True):
         )  # fmt: skip
 
 
+ROUNDING_S = 1e-6
+"""A sum of times is off by less than this."""
+
+
 def remaining_seconds(expires_s: float, now: float) -> int:
     """Returns the remaining lifetime in whole seconds, rounded up, and not below 0."""
-    return min(max(0, ceil(expires_s - now)), 0xFFFF_FFFF)
+    return min(max(0, ceil(expires_s - now - ROUNDING_S)), 0xFFFF_FFFF)
 
 
 def _alike(run: Run, first: bytes, lead: bytes, expiry_in_lead: int, hole_in_lead: int) -> EncodedRun:

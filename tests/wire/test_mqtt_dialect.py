@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.mqtt_table import Plain, open_decoder, plain, publish, raw
 
-from headway.core.message.record import NO_PROPERTIES, Gap, Properties, Record, Run
-from headway.wire.mqtt.dialect import MqttDialect, remaining_seconds
+from headway.core.message.record import NO_PROPERTIES, Gap, Properties, Record, Run, seconds_left
+from headway.wire.mqtt.dialect import MqttDialect
 
 ALL = Properties(1, "text/plain", "reply/to", b"\x00\x01", (("k", "v"), ("k", "w"), ("offset", "publisher's own")))
 GAP = Gap(7, 100, 106, "conflated")
@@ -262,8 +262,8 @@ def test_redelivered_marks_only_what_can_be_redelivered():
 
 @pytest.mark.parametrize(
     ("expires_s", "now", "seconds"),
-    [(10.0, 0.0, 10), (10.0, 0.001, 10), (10.0, 9.0, 1), (10.0, 9.999, 1), (10.0, 10.0, 0), (10.0, 99.0, 0),
-     (1e12, 0.0, 0xFFFF_FFFF)],
+    [(10.0, 0.0, 10), (10.05, 0.0, 10), (10.0, 0.001, 10), (10.0, 9.0, 1), (10.0, 9.999, 1), (10.0, 10.0, 0),
+     (10.0, 99.0, 0), (1e12, 0.0, 0xFFFF_FFFF)],
 )
 def test_remaining_lifetime(expires_s, now, seconds):
-    assert remaining_seconds(expires_s, now) == seconds
+    assert seconds_left(expires_s, now) == seconds

@@ -375,18 +375,22 @@ def _is_sound(files: FakeFiles, confirmed: dict[str, int], freed: dict[str, int]
         assert losses(again), "and what is missing from then on is told"
 
 
+def power_for(steps: int) -> Callable[..., None]:
+    """The power is lost after so many operations."""
+    left = iter(range(steps))
+
+    def hook(*_: object) -> None:
+        if next(left, None) is None:
+            raise PowerLoss
+
+    return hook
+
+
 def test_a_crash_at_any_step_leaves_a_sound_journal() -> None:
     steps = 0
     while True:
-        files, confirmed, freed, left = FakeFiles(), dict[str, int](), dict[str, int](), steps
-
-        def hook(*_: object) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerLoss
-
-        files.hook = hook
+        files, confirmed, freed = FakeFiles(), dict[str, int](), dict[str, int]()
+        files.hook = power_for(steps)
         try:
             life(files, confirmed, freed)
             break
@@ -434,18 +438,11 @@ def test_a_crash_at_any_step_of_a_repair_leaves_it_told_or_repaired(case: str) -
     damage, _ = CASES[case]
     step = 0
     while True:
-        files, left = filled(stop=True), step
+        files = filled(stop=True)
         damage(files)
         files = copied(files)
         (wanted,) = losses(files)
-
-        def hook(*_: object) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerLoss
-
-        files.hook = hook
+        files.hook = power_for(step)
         try:
             opened(files, repair=True)
             break

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
-from math import ceil
 
 import msgspec
 
@@ -24,7 +23,7 @@ from headway.core.delivery.frames import (
     write,
 )
 from headway.core.log import HELD_BACK_BYTES, NO_PROGRESS, NO_RECEIPTS, NOT_DURABLE, Chunk, DurablePosition
-from headway.core.message import SCAN_MAX, Record
+from headway.core.message import SCAN_MAX, Record, seconds_left
 
 # -- batch -------------------------------------------------------------------------------------------------------------
 #
@@ -268,10 +267,6 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses,
 
 LARGE_BYTES = 64 * 1024
 """A record that is larger than this is not copied for each consumer."""
-ROUNDING_S = 1e-6
-"""A sum of times is off by less than this. A lifetime never grows (MQTT 5, 3.3.2.3.3)."""
-LIFETIME_MAX_S = 0xFFFF_FFFF
-"""The longest lifetime that fits into a record. Other protocols know longer ones."""
 COPIES_A_STEP = 32
 """Records whose ids are written into a copy in the time of one step (fanout.py)."""
 ROW_MIN = 4
@@ -540,5 +535,5 @@ def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now:
     for index in range(first, last):
         at = chunk.expiries[index]
         if at:
-            left = max(1, ceil(chunk.run_expires[chunk.run_of(index)] - now - ROUNDING_S))
-            piece[at - begin : at - begin + 4] = min(left, LIFETIME_MAX_S).to_bytes(4, "big")
+            left = max(1, seconds_left(chunk.run_expires[chunk.run_of(index)], now))
+            piece[at - begin : at - begin + 4] = left.to_bytes(4, "big")

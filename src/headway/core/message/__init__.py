@@ -54,6 +54,7 @@ from headway.core.message.record import (
     routing_key_of,
     sampled_context,
     says_delete,
+    seconds_left,
     text_bytes,
     topic_of,
 )
@@ -88,7 +89,7 @@ __all__ = [
     "NO_PROPERTIES", "NOT_JSON", "OUT_OF_FOCUS", "overlaps", "OwnProperties", "parse_patience", "parse_shared_filter",
     "parse_traceparent", "Properties", "quick_matcher",
     "read_said_with", "receipt_request", "ReceiptRequest", "Record", "RENEW", "resolve", "routing_key_of", "Run",
-    "Said", "sampled_context", "says_delete", "says_merge",
+    "Said", "sampled_context", "says_delete", "says_merge", "seconds_left",
     "SCAN_BYTES", "SCAN_MAX", "shape_of", "spellings", "table_name", "text_bytes", "TOLD", "TOLD_KEY",
     "topic_of", "TOPICS", "TopicTree", "TraceContext", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import accumulate, chain
-from math import inf
+from math import ceil, inf
 from operator import eq
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -154,6 +154,19 @@ def topic_of(routing_key: str) -> str:
 def routing_key_of(topic: str) -> str:
     """Returns the routing key of a topic."""
     return topic.translate(_SWAP)
+
+
+LIFETIME_MAX_S = 0xFFFF_FFFF
+"""The longest lifetime that a frame of MQTT can tell. Other protocols know longer ones."""
+TURN_S = 0.1
+"""So much less may be told: a turn's clock stands where the turn began, before the record came. A lifetime never grows
+(MQTT 5, 3.3.2.3.3)."""
+
+
+def seconds_left(expires_s: float, now: float) -> int:
+    """Returns the remaining lifetime in whole seconds, rounded up; 0: it is over."""
+    left = expires_s - now
+    return min(max(1, ceil(left - TURN_S)), LIFETIME_MAX_S) if left > 0 else 0
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from math import ceil, inf
+from math import inf
 
-from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run
+from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run, seconds_left
 from headway.wire.dialect import PlainDialect, equal_pieces, gap_facts
 from headway.wire.mqtt.decoder import FORMS
 from headway.wire.mqtt.primitives import MqttReader, read_topic, write_frame, write_text, write_varint
@@ -135,7 +135,7 @@ class MqttDialect(PlainDialect, frozen=True):
             return write_frame(first, before, record.payload)
         expires = None
         if record.expires_s < inf:
-            expires = remaining_seconds(record.expires_s, now).to_bytes(4, "big")
+            expires = seconds_left(record.expires_s, now).to_bytes(4, "big")
         block = self._block(record.properties, expires)
         if self.offsets and record.sequence:  # the broker's own marks have none
             block += _offset(record.sequence)
@@ -172,15 +172,6 @@ class MqttDialect(PlainDialect, frozen=True):
             and not (self.offsets or other.offsets) and first >> 1 & 3 <= other.qos
             and (not first & 1 or other.retain_as_published)
         )  # fmt: skip
-
-
-ROUNDING_S = 1e-6
-"""A sum of times is off by less than this."""
-
-
-def remaining_seconds(expires_s: float, now: float) -> int:
-    """Returns the remaining lifetime in whole seconds, rounded up, and not below 0."""
-    return min(max(0, ceil(expires_s - now - ROUNDING_S)), 0xFFFF_FFFF)
 
 
 def _alike(run: Run, first: bytes, lead: bytes, expiry_in_lead: int, hole_in_lead: int) -> EncodedRun:

@@ -6,6 +6,7 @@ import pytest
 from tests.core.stage import Client, Stage
 
 from headway.core.base.errors import Reason, Refused
+from headway.core.consumer.channel import UNPAID_MAX
 from headway.core.consumer.connection.outlet import Outlet
 from headway.core.consumer.request import ConnectRequest, Will
 from headway.core.consumer.session import Session
@@ -174,9 +175,45 @@ def test_who_does_not_take_what_is_written_for_it_alone_goes_when_there_is_no_ro
 def test_what_is_unsettled_counts_until_it_is_settled() -> None:
     stage = Stage()
     client = stage.consumer("slow", "t", 1, acks=False)
-    stage.client("publisher").publish("t", 0, 100, qos=1)
+    publisher = stage.client("publisher")
+    for number in range(100):
+        publisher.publish("t", number, 1, qos=1)
+        stage.turn()
     stage.run(1)
     assert client.session.tab.amounts["unsettled"] >= 100 * 100
     client.acknowledge(100)
     stage.run(1)
     assert "unsettled" not in client.session.tab.amounts
+
+
+def test_who_leaves_deliveries_unacknowledged_is_sent_no_more_than_there_is_room_for() -> None:
+    """What is in flight is nobody's but the client's. It locks nobody out, and each acknowledgement asks for more."""
+    stage = Stage(memory="100KB", free="1MB")
+    hoarders = [stage.consumer(f"hoarder {n}", "t", 1, acks=False, buffer=10**7) for n in range(20)]
+    for client in hoarders:
+        client.session.tab.charge("alice")
+    publisher = stage.client("publisher")
+    for number in range(500):
+        publisher.publish("t", number, 1, qos=1)
+        stage.turn()
+    limit = stage.pool.clients_limit
+    assert limit / 4 < stage.pool.clients_bytes < limit * 0.7, "a user has half of it"
+    held = [len(client.numbers) for client in hoarders]
+    assert min(held) >= UNPAID_MAX
+    assert sum(held) < 2500
+    full = hoarders[0]
+    assert "alice take up" in full.session.channel.wait_reason
+    other = stage.consumer("other", "t", 1)
+    publisher.publish("t", 500, 1, qos=1)
+    stage.run(1)
+    assert other.numbers == [500]
+    while len(full.numbers) < 501:
+        before = len(full.numbers)
+        full.acknowledge(10)
+        stage.turn()
+        assert len(full.numbers) > before
+    assert full.numbers == list(range(501))
+    for client in hoarders:
+        client.acknowledge(10**6)
+    stage.run(5)
+    assert stage.pool.clients_bytes < limit / 4

@@ -187,10 +187,11 @@ class Broker:
                 seen, some = seen + row[1], True
                 self._has_settled(row[0])
                 continue
-            for (subscription, _), count in channel.settle_run(iter(delivery_ids[seen:])).items():
+            done = channel.settle_run(delivery_ids, seen)
+            for (subscription, _), count in done.items():
                 seen, some = seen + count, True
                 self._has_settled(subscription)
-            seen += 1  # it ends with one that is not in flight, or with the last
+            seen += not done  # it is not in flight
         if some:
             self._credit_is_back(session)
 
@@ -207,7 +208,9 @@ class Broker:
 
     def on_pubrec(self, session: Session, delivery_id: int) -> bool:
         """Notes that an exactly-once delivery has arrived. Returns False for an id that is not in flight."""
-        delivery = session.channel.in_flight.get(delivery_id)
+        if session.channel.release_row([delivery_id], 0):
+            return True
+        delivery = session.channel.get(delivery_id)
         if delivery is None:
             return False
         delivery.released = True

@@ -227,7 +227,7 @@ class Sent(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        return self.delivery.subscription.channel.in_flight.get(self.delivery_id) is self.delivery
+        return self.delivery.subscription.channel.get(self.delivery_id) is self.delivery
 
 
 class Receipt:
@@ -465,8 +465,9 @@ class LaneReceipts(OpenReceipts):
         about = None if receipt is None else receipt.pending_reader(reader)
         if receipt is None or not isinstance(about, Subscription) or isinstance(receipt.pending[about], Sent):
             return  # a snapshot may repeat what a replaced subscription was owed
-        if delivery_id:
-            self._receipts.park(receipt, about, Sent(delivery_id, reader.channel.in_flight[delivery_id]))
+        delivery = reader.channel.get(delivery_id)
+        if delivery is not None:
+            self._receipts.park(receipt, about, Sent(delivery_id, delivery))
         else:
             self._receipts.resolve(receipt, about, None)
 

@@ -11,7 +11,16 @@ from headway.core.base.deferred import (
 )
 from headway.core.base.errors import Cause, ConfigError, HeadwayError, Mistakes, ProtocolError, Reason, Refused
 from headway.core.base.states import IllegalMove, moved
-from headway.core.base.tables import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, History, PacketIds, Ranking, RecentCache
+from headway.core.base.tables import (
+    ENTRIES_MAX,
+    NAMES_MAX,
+    PER_NAME_MAX,
+    History,
+    PacketIds,
+    Ranking,
+    RecentCache,
+    consecutive,
+)
 from headway.core.base.units import (
     Names,
     format_count,
@@ -29,7 +38,7 @@ from headway.core.base.units import (
 )
 
 __all__ = [
-    "Cause", "ConfigError", "DeferredWork", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
+    "Cause", "ConfigError", "consecutive", "DeferredWork", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
     "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove",
     "Mistakes", "moved", "Names", "NAMES_MAX", "NO_TIMER", "PacketIds", "parse_count", "parse_duration",
     "parse_number", "parse_rate", "parse_share", "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason",

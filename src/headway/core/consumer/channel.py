@@ -5,6 +5,7 @@ It is also a window for them, as consumers have one (credit.py).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -17,13 +18,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.core.allowance import NOT_COUNTED, InFlightBytes
-from headway.core.base import moved
+from headway.core.base import Refused, consecutive, moved
 from headway.core.consumer.credit import MQTT_ID_MAX, NO_LIMIT, Window
-from headway.core.log import NO_PROGRESS, Chunk, Cursor, OutOfOrderProgress
+from headway.core.log import DELIVERY_BYTES, NO_PROGRESS, UNSETTLED, Chunk, Cursor, OutOfOrderProgress, Tab
 from headway.core.message import Record
 
 if TYPE_CHECKING:
     from headway.core.consumer.subscription import Subscription
+
+
+Reported = Cursor | OutOfOrderProgress
 
 
 # -- delivery ----------------------------------------------------------------------------------------------------------
@@ -40,7 +44,7 @@ class Delivery(Struct, eq=False):
 
     subscription: Subscription
     sent_s: float
-    cursor: Cursor | OutOfOrderProgress = NO_PROGRESS
+    cursor: Reported = NO_PROGRESS
     """Is told when it is settled: the cursor of its lane, or the progress of the backfill that it is from."""
     chunk: Chunk | None = None
     """The chunk that has it, at ``index``; None: it is in no lane, or no longer."""
@@ -69,28 +73,22 @@ class Delivery(Struct, eq=False):
 
 
 class Row(Struct, eq=False):
-    """Deliveries of neighbours of one chunk that were sent together, under consecutive ids. They are settled from the
-    first on; otherwise each becomes a :class:`Delivery`."""
+    """Deliveries of neighbours of one chunk that were sent together, under consecutive ids; or one that was sent alone
+    behind such a row."""
 
     first_id: int
+    """The first one's id. In a channel it is counted on where ids begin again, so that rows stand in order."""
     count: int
     subscription: Subscription
     sent_s: float
-    cursor: Cursor
-    chunk: Chunk
+    cursor: Reported
+    chunk: Chunk | None
     index: int
     number: int
     """Where the first one's record is: its index in the chunk, and its number."""
     released: bool = False
-
-    def in_order(self, delivery_ids: Sequence[int], at: int) -> int:
-        """Returns how many deliveries of this row, from its first on, the ids from ``at`` on name in order."""
-        if delivery_ids[at] != self.first_id:
-            return 0
-        ids = tuple(delivery_ids[at : at + self.count])
-        if ids == tuple(range(self.first_id, self.first_id + len(ids))):
-            return len(ids)
-        return next(n for n, one in enumerate(ids) if one != self.first_id + n)
+    alone: Delivery | None = None
+    """The only one, if it was sent alone."""
 
     def rest(self, count: int) -> Row:
         """Returns a row of those behind the first ``count``."""
@@ -102,6 +100,8 @@ class Row(Struct, eq=False):
         return [self.delivery(at) for at in range(self.count)]
 
     def delivery(self, at: int) -> Delivery:
+        if self.alone is not None:
+            return self.alone
         return Delivery(self.subscription, self.sent_s, self.cursor, self.chunk, self.index + at, self.number + at,
                         self.released)  # fmt: skip
 
@@ -212,12 +212,17 @@ CHANNEL_MOVES = {CHANNEL_OPEN: {CHANNEL_CLOSED}, CHANNEL_CLOSED: set[ChannelLife
 # -- channel -----------------------------------------------------------------------------------------------------------
 
 
-Reported = Cursor | OutOfOrderProgress
 _READER = attrgetter("subscription", "cursor")
+_FIRST_ID = attrgetter("first_id")
 NOTHING: dict[int, Delivery] = {}
 NO_ROWS: deque[Row] = deque()
 IN_ROWS_MAX = 8192
 """The most deliveries in rows. So it takes some milliseconds at most to make each of them an object."""
+LAPS_MAX = 2
+"""Rows are looked for in so many earlier laps of the ids. What is in flight for longer leaves its row."""
+UNPAID_MAX = 16
+"""So many deliveries, or rows of them, a client may have in flight whose memory is not on its tab. They need no room
+there, so that a client with nothing in flight is always sent something, and its acknowledgement asks for more."""
 BOUNDLESS = Window(NO_LIMIT)
 """``Channel.whole`` where a session has only one channel. It is shared and never changes."""
 
@@ -228,8 +233,9 @@ class Channel(Window):
     __slots__ = (
         "_each",
         "_in_rows",
+        "_laps",
         "_last_id",
-        "_released_rows",
+        "_paid",
         "_rows",
         "by_consumer",
         "id_max",
@@ -240,12 +246,13 @@ class Channel(Window):
         "orphaned_ids",
         "owner",
         "replay",
+        "tab",
         "timed_out",
         "whole",
     )  # fmt: skip
 
     def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0,
-                 in_flight_bytes: InFlightBytes = NOT_COUNTED) -> None:
+                 in_flight_bytes: InFlightBytes = NOT_COUNTED, tab: Tab | None = None) -> None:
         super().__init__(limit)
         self.number = number
         self.owner = owner
@@ -261,10 +268,15 @@ class Channel(Window):
         self._each: OrderedDict[int, Delivery] = OrderedDict()
         """Deliveries in flight that are objects of their own, by id. They are older than those in rows."""
         self._rows = NO_ROWS
-        """Deliveries that were sent together and have been settled in order so far. Their ids only grow: where ids
-        begin again, a delivery is sent alone (``next_id``), and then nothing is in rows."""
-        self._in_rows = self._released_rows = 0
-        """The deliveries in rows, and how many of the rows, the oldest, are released: clients release in order, too."""
+        """Deliveries that were sent together, and those that were sent alone behind them. What is settled or released
+        out of order splits its row."""
+        self._in_rows = 0
+        self._laps = 0
+        """The ids of all laps before this one: ``id_max`` for each time that ids began again."""
+        self.tab = tab
+        """The tab that deliveries in flight are put on; None: that of the session has those of this channel, too."""
+        self._paid = 0
+        """The deliveries, or rows of them, that are on it."""
         self.by_consumer: DeliveriesByConsumer | None = None
         """Made when somebody asks for the deliveries of one of several consumers."""
         self.in_flight_bytes = in_flight_bytes
@@ -291,10 +303,38 @@ class Channel(Window):
 
     def _leave_row(self) -> None:
         """Makes the deliveries of the oldest row objects."""
-        row, each = self._rows[0], self._each
-        for delivery_id, delivery in enumerate(row.deliveries(), row.first_id):  # faster than update()
+        row, each = self._rows.popleft(), self._each
+        self._in_rows -= row.count
+        first_id = (row.first_id - 1) % self.id_max + 1
+        for delivery_id, delivery in enumerate(row.deliveries(), first_id):  # faster than update()
             each[delivery_id] = delivery
-        self._drop_first(row.count)
+
+    def _find(self, delivery_id: int) -> tuple[Row, int, int] | None:
+        """Returns the row of a delivery, its place among rows, and the delivery's place in the row; None: it is in no
+        row."""
+        rows = self._rows
+        if not rows:
+            return None
+        oldest, wanted = rows[0].first_id, self._laps + delivery_id
+        while wanted >= oldest:
+            place = bisect_right(rows, wanted, key=_FIRST_ID) - 1
+            row = rows[place]
+            if wanted < row.first_id + row.count:
+                return row, place, wanted - row.first_id
+            wanted -= self.id_max
+        return None
+
+    def _cut(self, row: Row, place: int, first: int, count: int) -> None:
+        """Drops deliveries from a row: ``count`` from its ``first`` on. Those behind them become a row of their own."""
+        self._in_rows -= count
+        if first + count < row.count and first:
+            self._rows.insert(place + 1, row.rest(first + count))
+        if first:
+            row.count = first
+        elif count < row.count:
+            row.drop(count)
+        else:
+            del self._rows[place]
 
     @property
     def closed(self) -> bool:
@@ -306,29 +346,73 @@ class Channel(Window):
 
     @property
     def left(self) -> int:
-        """Returns how many more deliveries there may be: as the client permits, as there are ids, and as the limit of
-        its user has room."""
+        """Returns how many more deliveries there may be: as the client permits, as there are ids, and as there is room
+        on its tab and in the limit of its user."""
         left = min(self.limit, self.id_max - len(self.orphaned_ids)) - self.used
+        if self.tab is not None and self.objects - self._paid >= UNPAID_MAX and left > 0 and not self._pays():
+            return 0
         if self.in_flight_bytes.counts and self.whole is BOUNDLESS:  # else the whole has asked
             return left if self.in_flight_bytes.permitted else min(left, 0)
         return left
+
+    @property
+    def objects(self) -> int:
+        """The deliveries in flight, where a row counts as one."""
+        return self.used - self._in_rows + len(self._rows)
+
+    def _pays(self) -> bool:
+        """Puts all deliveries in flight on the tab, if there is room. Returns whether there is."""
+        assert self.tab is not None
+        if not self.tab.has_room(DELIVERY_BYTES * (self.objects - self._paid)):
+            return False
+        self.settle_tab()
+        return True
+
+    @property
+    def wait_reason(self) -> str:
+        """Why it gets no more deliveries whatever its client permits, in words; empty: it does."""
+        if self.tab is not None and self.objects - self._paid >= UNPAID_MAX:
+            try:
+                self.tab.check(DELIVERY_BYTES * (self.objects - self._paid))
+            except Refused as refused:
+                return str(refused)
+        return self.in_flight_bytes.wait_reason
+
+    def settle_tab(self) -> None:
+        """Puts what is in flight now on the tab, whether or not there is room."""
+        if self.tab is not None:
+            self._paid = self.objects
+            self.tab.put(UNSETTLED, DELIVERY_BYTES * self._paid)
 
     def next_id(self) -> int:
         """Returns a free delivery id. Called only while there is room (``left``), so there is one."""
         candidate = self._last_id
         while True:
-            candidate = candidate % self.id_max + 1
-            if candidate not in self.in_flight and candidate not in self.orphaned_ids:
+            if candidate == self.id_max:
+                candidate = 0
+                self._laps += self.id_max
+            candidate += 1
+            if candidate in self._each or candidate in self.orphaned_ids:
+                continue
+            found = self._find(candidate)
+            if found is None:
                 self._last_id = candidate
                 return candidate
+            row, _, at = found
+            candidate += row.count - at - 1
 
     def go_on_after(self, last_id: int) -> None:
         """Continues the ids of the process before this one."""
         self._last_id = last_id
 
+    def get(self, delivery_id: int) -> Delivery | None:
+        """Returns a delivery in flight that was sent alone."""
+        found = self._find(delivery_id)
+        return self._each.get(delivery_id) if found is None else found[0].alone
+
     def holds(self, delivery_id: int) -> bool:
         """Tells whether a delivery is there to be settled."""
-        return delivery_id in self.in_flight or delivery_id in self.timed_out
+        return delivery_id in self._each or delivery_id in self.timed_out or self._find(delivery_id) is not None
 
     @property
     def last_id(self) -> int:
@@ -348,11 +432,23 @@ class Channel(Window):
             return 0
         if self._each and not self._each.keys().isdisjoint(range(first, stop)):
             return 0
+        if self._rows and self._rows[0].first_id <= self._laps and self._in_older_rows(first, stop):
+            return 0
         self._last_id = stop - 1
         return first
 
+    def _in_older_rows(self, first: int, stop: int) -> bool:
+        """Tells whether any of these ids is in a row of an earlier lap."""
+        wanted, oldest = self._laps - self.id_max + stop - 1, self._rows[0].first_id
+        while wanted >= oldest:
+            row = self._rows[bisect_right(self._rows, wanted, key=_FIRST_ID) - 1]
+            if row.first_id + row.count > wanted - (stop - 1 - first):
+                return True
+            wanted -= self.id_max
+        return False
+
     def add(self, delivery_id: int, delivery: Delivery) -> None:
-        self.in_flight[delivery_id] = delivery
+        self._add(delivery_id, delivery)
         self._use(delivery.subscription.window, 1)
         if self.in_flight_bytes.counts:
             self.in_flight_bytes.add(delivery, delivery.size)
@@ -360,22 +456,36 @@ class Channel(Window):
     def add_all(self, first_id: int, deliveries: list[Delivery], window: Window, chunk: Chunk, first: int) -> None:
         """Adds deliveries of one subscription, which has this window, under consecutive ids: of the records of
         ``chunk`` from ``first`` on."""
-        in_flight = self.in_flight
         for delivery_id, delivery in enumerate(deliveries, first_id):  # faster than update()
-            in_flight[delivery_id] = delivery
+            self._add(delivery_id, delivery)
         self._use(window, len(deliveries))
         if self.in_flight_bytes.counts:
             for index, delivery in enumerate(deliveries, first):
                 self.in_flight_bytes.add(delivery, chunk.size_of(index))
 
+    def _add(self, delivery_id: int, delivery: Delivery) -> None:
+        if not self._rows:
+            self._each[delivery_id] = delivery
+            return
+        of, number = delivery, self._laps + delivery_id
+        assert number > self._rows[-1].first_id, "ids only grow behind a row"
+        row = Row(number, 1, of.subscription, of.sent_s, of.cursor, of.chunk, of.index, of.number, of.released, of)
+        self._append(row)
+
     def add_row(self, row: Row) -> None:
-        """Adds deliveries that were sent together. Not where their bytes are counted."""
+        """Adds deliveries that were sent together, under the last ids. Not where their bytes are counted."""
         if self._rows is NO_ROWS:
             self._rows = deque()
+        row.first_id += self._laps
+        self._append(row)
+        self._use(row.subscription.window, row.count)
+
+    def _append(self, row: Row) -> None:
         self._rows.append(row)
         self._in_rows += row.count
-        self._use(row.subscription.window, row.count)
         while self._in_rows > IN_ROWS_MAX:
+            self._leave_row()
+        if self._rows and self._rows[0].first_id + LAPS_MAX * self.id_max < row.first_id:
             self._leave_row()
 
     def _use(self, window: Window, count: int) -> None:
@@ -388,36 +498,15 @@ class Channel(Window):
     def remove(self, delivery_id: int) -> Delivery | None:
         """Removes a delivery and frees its credit. The caller decides what becomes of its record."""
         delivery = self._each.pop(delivery_id, None)
-        if delivery is None and self._in_rows:
-            delivery = self._take_from_row(delivery_id)
+        if delivery is None and (found := self._find(delivery_id)) is not None:
+            row, place, at = found
+            delivery = row.delivery(at)
+            self._cut(row, place, at, 1)
         if delivery is not None:
             self._use(delivery.subscription.window, -1)
             if self.in_flight_bytes.counts:
                 self.in_flight_bytes.remove(delivery)
         return delivery
-
-    def _take_from_row(self, delivery_id: int) -> Delivery | None:
-        """Takes a delivery out of its row, if it is in one. Where it is not the first one, those up to its row become
-        objects."""
-        row, last = self._rows[0], self._rows[-1]
-        if not row.first_id <= delivery_id < last.first_id + last.count:
-            return None
-        if delivery_id == row.first_id:
-            delivery = row.delivery(0)
-            self._drop_first(1)
-            return delivery
-        while self._in_rows and delivery_id not in self._each:
-            self._leave_row()
-        return self._each.pop(delivery_id, None)
-
-    def _drop_first(self, count: int) -> None:
-        """Drops the first deliveries of the oldest row."""
-        row = self._rows[0]
-        self._in_rows -= count
-        row.drop(count)
-        if not row.count:
-            self._rows.popleft()
-            self._released_rows -= row.released
 
     def settle(self, delivery_id: int) -> Delivery | None:
         """Settles a delivery: the client has the record for good."""
@@ -427,29 +516,41 @@ class Channel(Window):
         return delivery
 
     def settle_row(self, delivery_ids: Sequence[int], at: int) -> tuple[Subscription, int] | None:
-        """Settles the first deliveries of the oldest row: as many as the ids from ``at`` on name in order. Returns
-        their consumer and their number; None: the ids name others."""
-        if not self._in_rows or delivery_ids[at] != self._rows[0].first_id:
+        """Settles deliveries of one row: as many as the ids from ``at`` on name in order. Returns their consumer and
+        their number; None: the first of them is in no row."""
+        found = self._find(delivery_ids[at])
+        if found is None:
             return None
-        row = self._rows[0]
-        number, subscription, count = row.number, row.subscription, row.in_order(delivery_ids, at)
-        self._drop_first(count)
+        row, place, first = found
+        if row.alone is not None:
+            self.settle(delivery_ids[at])
+            return row.subscription, 1
+        subscription, count = row.subscription, consecutive(delivery_ids, at, row.count - first)
+        number = row.number + first
+        self._cut(row, place, first, count)
         self._use(subscription.window, -count)
-        row.cursor.acknowledge_row(number, count)
+        row.cursor.acknowledge_run(range(number, number + count))
         return subscription, count
 
     def release_row(self, delivery_ids: Sequence[int], at: int) -> int:
-        """Notes that the client has received deliveries: the oldest that are not released yet, as many of one row as
-        the ids from ``at`` on name in order. Returns their number."""
-        place = self._released_rows
-        if place == len(self._rows) or not (count := self._rows[place].in_order(delivery_ids, at)):
+        """Notes that the client has received deliveries of one row: as many as the ids from ``at`` on name in order.
+        Returns their number; 0: the first of them was sent alone, or is not in flight."""
+        found = self._find(delivery_ids[at])
+        if found is None or found[0].alone is not None:
             return 0
-        row = self._rows[place]
-        if count < row.count:
-            self._rows.insert(place + 1, row.rest(count))
-            row.count = count
-        row.released = True
-        self._released_rows += 1
+        row, place, first = found
+        count = consecutive(delivery_ids, at, row.count - first)
+        if row.released:
+            return count
+        if first + count < row.count:
+            self._rows.insert(place + 1, row.rest(first + count))
+        if first:
+            released = row.rest(first)
+            released.count, released.released = count, True
+            self._rows.insert(place + 1, released)
+            row.count = first
+        else:
+            row.count, row.released = count, True
         return count
 
     def oldest_sent_s(self) -> float:
@@ -458,11 +559,12 @@ class Channel(Window):
             return delivery.sent_s
         return self._rows[0].sent_s if self._in_rows else inf
 
-    def settle_run(self, delivery_ids: Iterator[int]) -> dict[tuple[Subscription, Reported], int]:
-        """Settles deliveries up to the first that is not in flight, which it takes from the iterator too. Neighbours of
-        one consumer and one cursor are settled at once. Returns how many of each were settled."""
+    def settle_run(self, delivery_ids: Sequence[int], at: int) -> dict[tuple[Subscription, Reported], int]:
+        """Settles deliveries that are in no row, from the id at ``at`` on to the first that is none. Neighbours of one
+        consumer and one cursor are settled at once. Returns how many of each were settled."""
         done: dict[tuple[Subscription, Reported], int] = {}
-        found = takewhile(bool, map(self.in_flight.pop, delivery_ids, repeat(None)))
+        ids = map(delivery_ids.__getitem__, range(at, len(delivery_ids)))
+        found = takewhile(bool, map(self._each.pop, ids, repeat(None)))
         for of, some in groupby(cast("Iterator[Delivery]", found), _READER):
             run = list(some)
             done[of] = done.get(of, 0) + len(run)
@@ -514,7 +616,12 @@ class Channel(Window):
         return [*old, *takewhile(delivery_id.__ge__, self.in_flight)]
 
     def clear(self) -> None:
-        for delivery_id in list(self.in_flight):
+        for row in self._rows:
+            self._use(row.subscription.window, -row.count)
+            if row.alone is not None and self.in_flight_bytes.counts:
+                self.in_flight_bytes.remove(row.alone)
+        self._rows, self._in_rows = NO_ROWS, 0
+        for delivery_id in list(self._each):
             self.remove(delivery_id)
         self.timed_out = NOTHING
         self.replay.clear()
@@ -523,12 +630,13 @@ class Channel(Window):
         """Asserts the invariants. It visits all deliveries in flight."""
         rows = list(self._rows)
         assert self._in_rows == sum(row.count for row in rows)
-        assert [row.released for row in rows] == [place < self._released_rows for place in range(len(rows))]
         assert all(row.count > 0 for row in rows)
+        assert all(row.count == 1 for row in rows if row.alone is not None)
         in_rows = [one for row in rows for one in row.deliveries()]
         ids = [one for row in rows for one in range(row.first_id, row.first_id + row.count)]
-        assert len({*ids, *self._each}) == len(ids) + len(self._each), "an id is in use once"
         assert ids == sorted(ids)
+        ids = [(one - 1) % self.id_max + 1 for one in ids]
+        assert len({*ids, *self._each}) == len(ids) + len(self._each), "an id is in use once"
         assert not NO_ROWS
         there = [*self._each.values(), *in_rows, *self.timed_out.values()]
         assert self.used == len(there), f"{self.used} deliveries are counted, {len(there)} are in flight"

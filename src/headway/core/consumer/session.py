@@ -16,11 +16,9 @@ from headway.core.consumer.request import NO_WILL, ConnectRequest, Will
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import (
     ANSWERS,
-    DELIVERY_BYTES,
     HELD_BACK_BYTES,
     SESSION,
     SESSION_BYTES,
-    UNSETTLED,
     WILL,
     Cursor,
     HeldBack,
@@ -180,7 +178,7 @@ class Session:
         """The subscription of a record that the outlet has taken only in part."""
         self.rest: bytes | memoryview = b""
         """The rest of a half-sent record whose subscription has moved on."""
-        self.channel = Channel(request.credit, in_flight_bytes=InFlightBytes(number))
+        self.channel = Channel(request.credit, in_flight_bytes=InFlightBytes(number), tab=self.tab)
         """The only channel, where the protocol has no channels."""
         self.incoming = PacketIds()
         """Ids of exactly-once publishes that have arrived and are not released."""
@@ -402,7 +400,7 @@ class Session:
         if type(self.rest) is bytes:
             unsent += len(self.rest)
         self.tab.put(ANSWERS, unsent)
-        self.tab.put(UNSETTLED, DELIVERY_BYTES * self.channel.used)
+        self.channel.settle_tab()
         return unsent
 
     def some_behind(self, most: int = BEHIND_MAX) -> Iterator[Subscription]:

@@ -206,7 +206,7 @@ def replay(session: Session, now: float, lost: Losses) -> int:
             break
         records += 1
         delivery_id = channel.replay.pop()
-        delivery = channel.in_flight.get(delivery_id)
+        delivery = channel.get(delivery_id)
         if delivery is None or delivery.released:
             continue
         subscription = delivery.subscription

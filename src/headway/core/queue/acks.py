@@ -20,9 +20,9 @@ class Acks:
         self._registry = registry
 
     def acknowledge(self, channel: Channel, delivery_ids: Sequence[int]) -> None:
-        left, done = iter(delivery_ids), 0
+        done = 0
         while done < len(delivery_ids):
-            for (subscription, cursor), count in channel.settle_run(left).items():
+            for (subscription, cursor), count in channel.settle_run(delivery_ids, done).items():
                 done += count
                 _look_again(subscription).settled(cursor)
             if done < len(delivery_ids):

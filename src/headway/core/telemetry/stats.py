@@ -225,7 +225,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
         credit_exhausted_ms=_ms(sample.credit_exhausted_time),
         ack_age_ms=_ms(max(0.0, now - subscription.oldest_unacknowledged_s())),
         patience_ms=_ms(subscription.patience_s), patience_left_ms=_ms(sample.patience_left),
-        in_flight=sample.in_flight, waits_for=session.channel.in_flight_bytes.wait_reason, held_bytes=sample.held_bytes,
+        in_flight=sample.in_flight, waits_for=session.channel.wait_reason, held_bytes=sample.held_bytes,
         delivered_records=delivered.records, delivered_bytes=delivered.bytes,
         gap_records={str(reason): count for reason, count in subscription.counters.gap_records.items()},
         slow=case.slow, slow_count=case.slow_count, policy=case.policy.name,

@@ -9,8 +9,8 @@ Invariants:
   others have settled. It is done when whole chunks would be freed, and once per record, so it costs less than to send
   the record did. Copies of the records would be smaller than their chunks. But deliveries, requeued records and the
   journal know a record by its chunk, and a chunk that is on disk would have to be read first.
-- Unacknowledged records that were sent together are a row (``_owed_rows``) until one of them is settled out of order,
-  or set aside. Those that have an entry each (``_owed``) are older.
+- Unacknowledged records that were sent together are a row (``_owed_rows``), which is split where one of them is settled
+  out of order. Those that have an entry each (``_owed``) are older.
 - A detached cursor holds no bytes, because its subscription reads state instead. It is in an empty chunk of its own,
   at its position and number.
 - Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
@@ -18,13 +18,16 @@ Invariants:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from itertools import groupby
 from math import inf
+from operator import attrgetter
 
 from msgspec import Struct
 
+from headway.core.base import consecutive
 from headway.core.log.durable import NOT_DURABLE, DurablePosition
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.lane import Lane
@@ -39,12 +42,11 @@ class OwedRow(Struct, eq=False):
     chunk: Chunk
 
 
+_FIRST = attrgetter("first")
 NONE_UNACKNOWLEDGED: OrderedDict[int, Chunk] = OrderedDict()
 NO_ROWS: deque[OwedRow] = deque()
 """Shared by all cursors without unacknowledged records. They are never written to."""
 NONE_ASIDE: dict[int, Chunk] = {}
-ROW_MAX = 256
-"""The most records in a row. If one of them is settled out of order, each gets an entry of its own."""
 SETTLED_BYTES = 4 * CHUNK_BYTES
 """A cursor that holds no more than this behind its position sets nothing aside just because it moves on."""
 
@@ -88,18 +90,14 @@ class Cursor:
     def unacknowledged(self) -> OrderedDict[int, Chunk]:
         """Record number -> chunk, of records that were sent and must be acknowledged, except those in ``aside``. Gives
         each an entry of its own."""
-        if self._owed_rows:
-            self._leave_rows(self._owed_rows[-1].first)
-        return self._owed
-
-    def _leave_rows(self, number: int) -> None:
-        """Gives records in rows entries of their own, up to the row of this number."""
         rows = self._owed_rows
-        owed = self._owed = OrderedDict() if self._owed is NONE_UNACKNOWLEDGED else self._owed
-        while rows and rows[0].first <= number:
-            row = rows.popleft()
-            for one in range(row.first, row.stop):
-                owed[one] = row.chunk
+        if rows:
+            owed = self._owed = OrderedDict() if self._owed is NONE_UNACKNOWLEDGED else self._owed
+            while rows:
+                row = rows.popleft()
+                for one in range(row.first, row.stop):
+                    owed[one] = row.chunk
+        return self._owed
 
     @property
     def awaits_acks(self) -> bool:
@@ -352,8 +350,7 @@ class Cursor:
         if count > 1 or self._owed_rows:
             if self._owed_rows is NO_ROWS:
                 self._owed_rows = deque()
-            for first in range(number, number + count, ROW_MAX):
-                self._owed_rows.append(OwedRow(first, min(first + ROW_MAX, number + count), chunk))
+            self._owed_rows.append(OwedRow(number, number + count, chunk))
         else:
             if self._owed is NONE_UNACKNOWLEDGED:
                 self._owed = OrderedDict()
@@ -363,33 +360,36 @@ class Cursor:
 
     def acknowledge(self, number: int) -> None:
         """Settles record ``number``, and frees the chunks that only this record still held."""
-        if self._owed_rows and self._owed_rows[0].first == number:
-            self.acknowledge_row(number, 1)
-            return
         chunk = self._owed.pop(number, None)
-        if chunk is None and self._owed_rows:
-            self._leave_rows(number)
-            chunk = self._owed.pop(number, None)
         if chunk is None:
-            self._acknowledge_other(number)
+            self._acknowledge_range(number, number + 1)
             return
         if self.durable_position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
             self._settled_one(number, chunk)
         self._acknowledged()
 
-    def acknowledge_row(self, number: int, count: int) -> None:
-        """Settles neighbours that were sent together, from record ``number`` on, as ``acknowledge`` does each."""
-        rows, stop = self._owed_rows, number + count
+    def _acknowledge_range(self, number: int, stop: int) -> None:
+        """Settles the records from ``number`` on, as ``acknowledge`` does each."""
+        rows = self._owed_rows
         while number < stop:
-            if not rows or rows[0].first != number:
-                self.acknowledge(number)
+            place = bisect_right(rows, number, key=_FIRST) - 1 if rows else -1
+            if place < 0 or number >= rows[place].stop:
+                if number in self._owed:
+                    self.acknowledge(number)
+                else:
+                    self._acknowledge_other(number)
                 number += 1
                 continue
-            row = rows[0]
+            row = rows[place]
             chunk, upto = row.chunk, min(row.stop, stop)
-            row.first = upto
-            if upto == row.stop:
-                rows.popleft()
+            if number > row.first:
+                if upto < row.stop:
+                    rows.insert(place + 1, OwedRow(upto, row.stop, chunk))
+                row.stop = number
+            elif upto < row.stop:
+                row.first = upto
+            else:
+                del rows[place]
             if self.durable_position is not NOT_DURABLE:
                 ends = number, upto - 1
                 sequence, last_sequence = (chunk.sequence_of(one - chunk.first_number) for one in ends)
@@ -403,17 +403,17 @@ class Cursor:
 
     def acknowledge_run(self, numbers: Sequence[int]) -> None:
         """Settles records, as ``acknowledge`` does each."""
-        if self._owed_rows and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-            self.acknowledge_row(numbers[0], len(numbers))
-            return
-        unacknowledged = self.unacknowledged
-        if self.durable_position is not NOT_DURABLE or not all(map(unacknowledged.__contains__, numbers)):
+        owed = self._owed
+        if self.durable_position is NOT_DURABLE and owed and all(map(owed.__contains__, numbers)):
             for number in numbers:
-                self.acknowledge(number)
+                del owed[number]
+            self._acknowledged()
             return
-        for number in numbers:
-            del unacknowledged[number]
-        self._acknowledged()
+        at = 0
+        while at < len(numbers):
+            count = consecutive(numbers, at, len(numbers) - at)
+            self._acknowledge_range(numbers[at], numbers[at] + count)
+            at += count
 
     def _acknowledged(self) -> None:
         """Frees the chunks that only settled records still held. There were unsettled ones."""
@@ -425,7 +425,7 @@ class Cursor:
             self._lower_to(self.chunk if self.attached else None)
 
     def _acknowledge_other(self, number: int) -> None:
-        """Settles a record that is not in ``unacknowledged``, if it has such a one."""
+        """Settles a record that is in no row and not in ``_owed``, if it has such a one."""
         chunk = self.aside.pop(number, None)
         if chunk is None:
             return

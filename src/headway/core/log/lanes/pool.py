@@ -447,6 +447,7 @@ LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 600
 SELECT_BYTES = 50
 """A character of the fields that are wanted of records."""
 DELIVERY_BYTES = 400
+"""A delivery in flight, or a row of deliveries that were sent together (consumer/channel.py)."""
 QUEUE_BYTES = 6000
 """A queue, or the group of a shared subscription, which is one."""
 RECEIPT_BYTES = 2000
@@ -522,6 +523,14 @@ class Tab:
             text = (f"clients take up {format_size(pool.clients_bytes)} besides records, "
                     f"and all together may take up {format_size(limit)}")  # fmt: skip
             raise Refused(Reason.CLIENT_MEMORY, text)
+
+    def has_room(self, size: int) -> bool:
+        """Tells whether ``check`` of so many bytes passes."""
+        pool, most = self.pool, self.pool.clients_limit
+        return (
+            self.bytes + size <= self.limit and pool.clients_bytes + size <= int(most * (1 - LOGINS_SHARE))
+            and pool.owners.has_room(self.owner, size, most, self.shares.user)
+        )  # fmt: skip
 
     def close(self) -> None:
         """Removes all amounts, because the client is gone."""

@@ -33,6 +33,7 @@ FORMS = {
 SECRET_NAMES = (
     "password", "bridge_psk", "jwt_secret", "primaryauth", "masterauth", "keyStorePassword", "SecretKey", "api_key",
     "redis_pass", "oauth2.signing_keys.id1", "acl_token", "erlang_cookie", "credential", "searchpassword", "ldap.pwd",
+    "passcode", "otp", "sig",
 )  # fmt: skip
 """Names of settings whose whole value is a secret."""
 OTHER_NAMES = (

@@ -28,9 +28,10 @@ HIDDEN = "***"
 
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_ANYWHERE = re.compile(r"passw|passphrase|secret|token(?!iz)|psk|credential|apikey|accesskey|privatekey")
+_ANYWHERE = re.compile(r"passw|passcode|passphrase|secret|token(?!iz)|psk|credential|apikey|accesskey|privatekey")
 """Parts of words, for many names are written without anything between their words: ``ldapsearchpassword``."""
-_WHOLE = frozenset(("pass", "pwd", "pw", "jwt", "cookie", "cookies", "nkey", "nkeys"))
+_WHOLE = frozenset(("pass", "pwd", "pw", "otp", "totp", "sig", "signature", "jwt", "cookie", "cookies", "nkey",
+                    "nkeys"))  # fmt: skip
 _END = re.compile(r"(?<!by)(?<!com)(?<!tres)(pass|pwd)")
 _MAY_BE_A_FILE = re.compile(r"credential|key|cookie|jwt")
 _PURPOSES = frozenset((

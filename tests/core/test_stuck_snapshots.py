@@ -161,7 +161,7 @@ def test_recorded_records_count_from_the_index_once_for_each_place() -> None:
     asked: list[int] = []
 
     class Archive:
-        def read(self, filter: str, after: int, upto: int, *_: object) -> Any:
+        def read(self, filter: str, after: int, upto: int, *_: object, held: bool) -> Any:
             return (Record("t", b"", sequence=one) if one % 2 else None for one in range(after + 1, upto + 1))
 
         def lag(self, filter: str, offset: int) -> ArchiveLag:

@@ -20,6 +20,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.records import ask, recording
 from tests.interop.waiting import PATIENCE_S, until
+from tests.server.canned import Ran
 
 pytest_plugins = ("tests.interop.records_fixtures",)
 MIB = 1024 * 1024
@@ -172,6 +173,7 @@ def test_max_records_counts_no_holes_and_no_records_of_other_topics(
     assert got == [6, 6, 6, 3]
     both = ask(keeping, topic, max_records=6, max_bytes="60B")
     assert [len(row["payload"]) for row in both.rows] == [1, 50, 1]
+    assert ask(keeping, topic, deleted="1,x").error.startswith("deleted='1,x': ")
     for wrong in ("0", "-1", "many", "1.5"):
         assert ask(keeping, topic, max_records=wrong).error.startswith(f"max_records='{wrong}': ")
 
@@ -206,7 +208,8 @@ def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Pat
     assert first > 5
     gone = ask(broker, "old/a", from_=first - 1)
     assert (gone.status, gone.offset("Earliest"), json.loads(gone.body)["earliest"]) == (410, first, first)
-    assert gone.error == f"offset {first - 1} is not kept any more, the earliest is {first}; from=earliest begins there"
+    told = f"offset {first - 1} is not kept any more, all are from {first} on; from=earliest reads all that is held"
+    assert gone.error == told
     assert ask(broker, "old/a", from_=0).status == 410
     rows = ask(broker, "old/#", from_="earliest").rows
     assert rows[0]["offset"] == first == ask(broker, "old/#", from_=first).rows[0]["offset"]
@@ -218,6 +221,56 @@ def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Pat
         assert (told["gap-reason"], told["gap-first"], told["gap-last"]) == ("not_retained", "2", str(first - 1))
         assert int(told["gap-records"]) == first - 2
     broker.stop()
+
+
+def test_from_earliest_reads_all_that_any_topic_still_holds(start: BrokerFactory, tmp_path: Path) -> None:
+    """Of a filter over several recorded topics, one is trimmed further than the other."""
+    topics = '[[topic]]\nfilter = "t/small"\nkeep = "200kB"\n[[topic]]\nfilter = "t/#"\nkeep = "1d"\n'
+    broker = start(recording(tmp_path / "journal", topics, segment="100kB"))
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        for number in range(10):
+            publisher.published("t/small", b"%06d" % number * 10_000)
+            publisher.published("t/a", b"%d" % number)
+
+    def listed() -> dict[str, dict[str, Any]]:
+        return {one["filter"]: one for one in broker.get("/v1/topics")["topics"]}
+
+    until(lambda: listed()["t/small"]["bytes"] <= 200_000, what="old segments are deleted")
+    answer = ask(broker, "t/#", from_="earliest")
+    whole = answer.offset("Earliest")
+    assert listed()["t/#"]["earliest"] < 5 < whole <= listed()["t/small"]["earliest"]
+    offsets = [row["offset"] for row in answer.rows]
+    assert [row["payload"] for row in answer.rows if row["topic"] == "t/a"] == [b"%d" % number for number in range(10)]
+    assert ask(broker, "t/#", from_="-5m").rows == answer.rows
+    assert answer.headers["Headway-Deleted-Offsets"] == str(whole - 1)
+    assert "Headway-Deleted-Offsets" not in ask(broker, "t/a").headers
+    # page by page
+    page, paged = ask(broker, "t/#", max_records=2), list[int]()
+    while page.rows:
+        paged += [row["offset"] for row in page.rows]
+        more = page.offset("Next")
+        page = ask(broker, "t/#", from_=more, max_records=2, deleted=page.headers.get("Headway-Deleted-Offsets", ""))
+    assert paged == offsets
+    # an offset, of which is not known what is gone
+    for more in (0, offsets[1], whole - 1):
+        assert ask(broker, "t/#", from_=more).error.startswith(f"offset {more} is not kept any more")
+    assert ask(broker, "t/#", from_=whole).rows[0]["offset"] == whole
+    # a cursor
+    cursor = {"topic": "t/#", "offset": offsets[0]}
+    assert broker.call("/v1/cursors/one", "PUT", json.dumps(cursor))[0] == 410
+    status, told = broker.call("/v1/cursors/one", "PUT", json.dumps(cursor | {"deleted": [whole - 1]}))
+    assert (status, json.loads(told)["offset"]) == (200, offsets[0])
+    # a subscription
+    for begin, count in (("earliest", len(offsets)), (str(offsets[0] - 1), len(offsets))):
+        with Raw(broker.ports["mqtt"], "reader") as reader:
+            reader.subscribe("t/#", user=(("from", begin), ("offsets", "true")))
+            messages = [reader.message() for _ in range(count)]
+        assert [int(one.user["offset"]) for one in messages] == offsets
+        gaps = {one.user["gap-last"] for one in messages if "gap-last" in one.user}
+        assert gaps == (set() if begin == "earliest" else {str(whole - 1)})
+    broker.stop()
+    ran = Ran("export", "t/#", "--journal", str(tmp_path / "journal"))
+    assert (ran.code, [json.loads(line)["offset"] for line in ran.out.splitlines()]) == (0, offsets)
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -236,7 +289,7 @@ def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Pat
         ({"from_": 7, "to": 5}, "to=5 is before from=7"), ({"from_": "-1m", "to": "-2m"}, "to is before from"),
         ({"max_bytes": 0}, "max_bytes=0: from 1 B on"), ({"max_bytes": "many"}, "max_bytes: "),
         ({"format": "csv"}, "format='csv': there are arrow and json"),
-        ({"form": "json"}, "unknown parameter 'form': there are from, to, max_bytes, max_records, format"),
+        ({"form": "json"}, "unknown parameter 'form': there are from, to, deleted, max_bytes, max_records, format"),
     ],
 )  # fmt: skip
 def test_bad_parameters_are_one_clear_line(keeping: BrokerProcess, query: dict[str, object], error: str) -> None:

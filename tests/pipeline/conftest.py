@@ -49,14 +49,19 @@ def spark(java: None) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Of ten records of t/a, each a number in 60 kB, only the last are there. Nobody publishes there any more."""
+    """Of ten records of t/a, each a number in 60 kB, only the last are there. Nobody publishes there any more. Of u/a
+    the last are there, of u/b all ten."""
     folder = tmp_path_factory.mktemp("trimmed")
-    kept = '[[topic]]\nfilter = "t/#"\nkeep = "200kB"\n'
+    kept = "".join(f'[[topic]]\nfilter = "{one}"\nkeep = "{keep}"\n'
+                   for one, keep in (("t/#", "200kB"), ("u/a", "200kB"), ("u/#", "1d")))  # fmt: skip
     process = BrokerProcess(folder, recording(folder / "journal", kept, segment="100kB"))
     with Raw(process.ports["mqtt"], "publisher") as publisher:
         for number in range(10):
             publisher.published("t/a", b"%-60000d" % number)
-    until(lambda: process.get("/v1/topics")["topics"][0]["bytes"] <= 200_000, what="old segments are deleted")
+        for number in range(10):
+            publisher.published("u/a", b"%-60000d" % number)
+            publisher.published("u/b", b"%d" % number)
+    until(lambda: all(one["bytes"] <= 200_000 for one in process.get("/v1/topics")["topics"]), what="segments go")
     yield process
     process.stop()
 

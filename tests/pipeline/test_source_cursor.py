@@ -40,12 +40,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def stream(broker: BrokerProcess) -> Iterator[Streams]:
-    """Makes streams of t/#, as a new process of the driver would, and stops them."""
+    """Makes streams, of t/# unless told otherwise, as a new process of the driver would, and stops them."""
     made: list[TopicStream] = []
     before = signal.getsignal(signal.SIGTERM)
 
     def make(**options: Any) -> TopicStream:
-        made.append(TopicStream(Options("t/#", options.pop("admin", broker.admin), **{"start": "latest"} | options)))
+        about = {"topic": "t/#", "admin": broker.admin, "start": "latest"} | options
+        made.append(TopicStream(Options(**about)))
         return made[-1]
 
     yield make
@@ -243,6 +244,25 @@ def test_a_query_whose_place_is_trimmed(trimmed: BrokerProcess, stream: Streams)
     assert end["from"] == earliest
     assert payloads(query, start, end) == [row["payload"] for row in ask(trimmed, "t/#").rows]
     assert query.partitions(start, {**end, "from": 1})[0] == Span(1, end["offset"]), "as it was written down"
+
+
+def test_a_query_begins_with_all_that_is_held_and_knows_what_is_not(trimmed: BrokerProcess, stream: Streams) -> None:
+    """Also in another process, which has only what Spark has written down."""
+    wanted, got = [row["payload"] for row in ask(trimmed, "u/#").rows], []
+    options: dict[str, Any] = {"topic": "u/#", "admin": trimmed.admin, "start": "earliest", "offsets_max": 3}
+    query = stream(**options)
+    place = query.initialOffset()
+    assert place["deleted"]
+    while (end := query.latestOffset(place, query.getDefaultReadLimit())) != place:
+        found = payloads(query, place, end)
+        assert len(found) <= 3
+        got += found
+        query = stream(**options)
+        assert payloads(query, place, end) == found
+        query.commit(end)
+        place = end
+    assert got == wanted
+    assert "deleted" not in place, "it is past all that"
 
 
 def test_a_query_that_is_further_than_the_broker(broker: BrokerProcess, stream: Streams) -> None:

@@ -199,6 +199,25 @@ def test_who_does_not_mind_goes_on_behind_it_and_the_log_says_so(
     assert OffsetFinder(BrokerClient(trimmed.admin, 5.0), options, "t/#").start() == earliest
 
 
+def test_from_earliest_reads_all_that_is_held_of_topics_that_are_trimmed_each_on_its_own(
+    trimmed: BrokerProcess,
+) -> None:
+    wanted = [row["payload"] for row in ask(trimmed, "u/#").rows]
+    assert set(wanted) > {b"%d" % number for number in range(10)}
+    options = Options("u/#", trimmed.admin, partitions=3)
+    finder = OffsetFinder(BrokerClient(trimmed.admin, 5.0), options, "u/#")
+    first, stop = finder.start(), finder.stop()
+    assert first < ask(trimmed, "u/#", "HEAD").offset("Earliest")
+    spans = [Span(one, one + 1, finder.deleted) for one in range(first, stop)]
+    assert [payload for span in spans for payload in payloads(read(options, "u/#", span))] == wanted
+    (span,) = finder.split(first, stop)
+    assert isinstance(span, Span)
+    assert payloads(read(options, "u/#", span)) == wanted
+    with pytest.raises(DataLoss):
+        payloads(read(options, "u/#", Span(first, stop)))
+    assert first < finder.limited(first, stop, 1, None) < first + 3
+
+
 def test_records_that_a_broker_has_lost_are_not_passed_over(broker: BrokerProcess) -> None:
     """It ends before what was planned: its journal was deleted, say."""
     options = Options("t/#", broker.admin)

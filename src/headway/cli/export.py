@@ -134,7 +134,7 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
 
     def found() -> Iterator[RunPart]:
         try:
-            for part in read_parts(sources, topic, wanted.first, wanted.stop):
+            for part in read_parts(sources, topic, wanted.first, wanted.stop, wanted.deleted):
                 progress.add(len(part.run), part.payload_bytes)
                 progress.at((part.last - wanted.first + 1) / (wanted.stop - wanted.first))
                 yield part

@@ -86,21 +86,24 @@ class Trimmed(Exception):
 
 
 def earliest(streams: Sequence[ReadableStream]) -> int:
-    """Returns the first offset from which nothing is deleted in any of the streams, and before which they have
-    nothing."""
-    gone = _deleted_upto(streams)
+    """Returns the first offset that any of the streams still has. Others may be trimmed further."""
+    held = (stream.first_sequence for stream in streams if stream.first_sequence <= stream.last_sequence)
+    return min(held, default=whole_from(streams))
+
+
+def whole_from(streams: Sequence[ReadableStream]) -> int:
+    """Returns the first offset from which nothing is deleted in any of the streams."""
+    gone = max((stream.freed_upto for stream in streams), default=0)
     return max(gone + 1 if gone else 0, min((stream.first_sequence for stream in streams), default=1))
 
 
-def is_deleted(streams: Iterable[ReadableStream], offset: int) -> bool:
-    """Returns whether records from this offset on are deleted. Offsets begin at 1; 0 asks for all that ever were."""
-    upto = _deleted_upto(streams)
-    return 0 < upto >= offset
+def deleted_ends(streams: Iterable[ReadableStream], offset: int) -> frozenset[int]:
+    """Returns where the deleted records of each stream end, if some are from this offset on. Offsets begin at 1; 0 asks
+    for all that ever were.
 
-
-def _deleted_upto(streams: Iterable[ReadableStream]) -> int:
-    """Returns the last offset up to which records are deleted; 0: none are."""
-    return max((stream.freed_upto for stream in streams), default=0)
+    A reader that was told these ends knows what it cannot get. A stream with another end was trimmed since. One number
+    for all streams would not show that, where the stream is not the one that is trimmed the furthest."""
+    return frozenset(end for stream in streams if 0 < (end := stream.freed_upto) >= offset)
 
 
 def latest(streams: Iterable[ReadableStream], on_disk: int | None = None) -> int:
@@ -109,19 +112,24 @@ def latest(streams: Iterable[ReadableStream], on_disk: int | None = None) -> int
     return (last if on_disk is None else min(last, on_disk)) + 1
 
 
-def read_parts(sources: Iterable[RecordedStream], filter: str, first: int, stop: int) -> Iterator[RunPart]:
-    """Yields the records with ``first`` <= offset < ``stop`` in the order of their offsets. Raises Trimmed, Corrupt,
-    OSError."""
+def read_parts(
+    sources: Iterable[RecordedStream], filter: str, first: int, stop: int, deleted: Collection[int] = ()
+) -> Iterator[RunPart]:
+    """Yields the records with ``first`` <= offset < ``stop`` in the order of their offsets. ``deleted``: the ends of
+    what the reader knows to be deleted (``deleted_ends``). Raises Trimmed, Corrupt, OSError."""
     matches = matcher(filter)
-    yield from merge(*(_of_one(source, matches, first, stop - 1) for source in sources), key=_order)
+    yield from merge(*(_of_one(source, matches, first, stop - 1, deleted) for source in sources), key=_order)
 
 
 def _order(part: RunPart) -> int:
     return part.last
 
 
-def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int, upto: int) -> Iterator[RunPart]:
-    stream, key, at = source.stream, source.key, first
+def _of_one(
+    source: RecordedStream, matches: Callable[[str], object], first: int, upto: int, deleted: Collection[int]
+) -> Iterator[RunPart]:
+    stream, key, freed = source.stream, source.key, source.stream.freed_upto
+    at = first = max(first, freed + 1) if freed in deleted else first
     for time_us, batch in stream.read(first, upto):
         looked = 0
         start = batch[0].sequence
@@ -213,7 +221,7 @@ def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
 EARLIEST = "earliest"
 OFFSET_MAX = 2**63 - 1
 FORMATS = ("arrow", "json")
-PARAMETERS = ("from", "to", "max_bytes", "max_records", "format")
+PARAMETERS = ("from", "to", "deleted", "max_bytes", "max_records", "format")
 _OFFSET = re.compile(r"\d{1,20}")
 
 
@@ -236,6 +244,8 @@ class RangeRequest(NamedTuple):
     """Limit for the sum of all payloads."""
     records_max: int | None = None
     format: str = "arrow"
+    deleted: frozenset[int] = frozenset()
+    """The ends of what the client knows to be deleted (``deleted_ends``)."""
 
 
 class OffsetRange(NamedTuple):
@@ -245,8 +255,11 @@ class OffsetRange(NamedTuple):
     stop: int
     """The offset after the last one."""
     earliest: int
+    """The first offset from which nothing is deleted. The range may begin before it."""
     latest: int
     """The offset of the next record to come."""
+    deleted: frozenset[int] = frozenset()
+    """Where deleted records end that would have been in the range."""
 
 
 class OffsetGone(Exception):
@@ -254,7 +267,7 @@ class OffsetGone(Exception):
 
     def __init__(self, wanted: int, earliest: int) -> None:
         super().__init__(
-            f"offset {wanted} is not kept any more, the earliest is {earliest}; from=earliest begins there"
+            f"offset {wanted} is not kept any more, all are from {earliest} on; from=earliest reads all that is held"
         )
         self.earliest = earliest
 
@@ -313,25 +326,32 @@ def parse_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
     format = query.get("format") or FORMATS[0]
     if format not in FORMATS:
         raise ConfigError(f"format={format[:40]!r}: there are {' and '.join(FORMATS)}")
+    ends = [end for end in query.get("deleted", "").split(",") if end]
+    if not all(map(_OFFSET.fullmatch, ends)):
+        raise ConfigError(f"deleted={query['deleted'][:40]!r}: offsets with commas between, as the broker told them")
     start, stop = parse_start(query.get("from", ""), now_us), parse_stop(query.get("to", ""), now_us)
-    return RangeRequest(start, stop, bytes_max, records_max, format)
+    return RangeRequest(start, stop, bytes_max, records_max, format, frozenset(map(int, ends)))
 
 
 def resolve_range(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: int | None = None) -> OffsetRange:
     """Turns a request into offsets. ``on_disk``: records behind this offset may not be on disk yet. Raises OffsetGone,
     and ConfigError where the end is before the start."""
     streams = [source.stream for source in sources]
-    start, stop, begin, end = asked.start, asked.stop, earliest(streams), latest(streams, on_disk)
+    start, stop, end = asked.start, asked.stop, latest(streams, on_disk)
     if isinstance(start, int) and isinstance(stop, int) and stop < start:
         raise ConfigError(f"to={stop} is before from={start}")
     if isinstance(start, Timestamp) and isinstance(stop, Timestamp) and stop < start:
         raise ConfigError("to is before from")
-    if isinstance(start, int) and is_deleted(streams, start) and begin < end:
-        raise OffsetGone(start, begin)
-    first = begin if start is None else _offset(start, streams)
+    # A record of a stream that had none may be about to be written, before the first of another.
+    first = min(earliest(streams), end)
+    if start is not None:
+        first = max(first, _offset(start, streams))
     last = end if stop is None else min(end, _offset(stop, streams))
-    first = max(first, begin)
-    return OffsetRange(first, max(first, last), begin, end)
+    deleted = deleted_ends(streams, start if isinstance(start, int) else first)
+    begin = whole_from(streams)
+    if isinstance(start, int) and not deleted <= asked.deleted:
+        raise OffsetGone(start, begin)
+    return OffsetRange(first, max(first, last), begin, end, deleted)
 
 
 def _offset(position: Position, streams: Sequence[ReadableStream]) -> int:

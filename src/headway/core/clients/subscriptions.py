@@ -178,7 +178,7 @@ class Starts:
             seen = 0 if earliest is None else earliest - 1
             subscription.gap = Gap(0, 1, max(1, lane.dropped_sequence), Reason.NOT_RETAINED)
         if recorded and seen < lane.dropped_sequence and not latest:
-            self._read_archive(subscription, seen, now)
+            self._read_archive(subscription, seen, now, held=options.start == "earliest")
             if not archive.complete(filter):  # what is lost of topics that are not recorded, nobody knows
                 subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
             return sequence
@@ -205,8 +205,9 @@ class Starts:
         subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         return sequence
 
-    def _read_archive(self, subscription: Subscription, seen: int, now: float) -> None:
-        """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too."""
+    def _read_archive(self, subscription: Subscription, seen: int, now: float, *, held: bool) -> None:
+        """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too. ``held``:
+        the client wants what there is, so what was deleted before is no gap."""
         filter, upto = subscription.feed.key.filter, self._registry.sequence
         position = subscription.cursor.durable_position
         out_of_order: OutOfOrderProgress = NO_PROGRESS
@@ -218,7 +219,9 @@ class Starts:
         def gone(first: int, last: int) -> None:
             subscription.note_gap(last - first + 1, first, last, Reason.NOT_RETAINED)
 
-        records = RecordedRecords(self._registry.archive, filter, seen, upto, subscription.feed.accepts, gone)
+        records = RecordedRecords(
+            self._registry.archive, filter, seen, upto, subscription.feed.accepts, gone, held=held
+        )
         subscription.add_backfill(records, now, out_of_order=out_of_order)
 
     def show_state(self, subscription: Subscription, seen: int, now: float) -> None:

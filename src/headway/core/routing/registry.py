@@ -149,7 +149,7 @@ class RecordedTopics(ArchiveIndex, Protocol):
         """The wall clock less the monotonic clock."""
 
     def earliest(self, filter: str) -> int | None:
-        """Returns the first offset from which no record is deleted; None if the filter is not recorded."""
+        """Returns the first offset from which on some topic has all its records; None if the filter is not recorded."""
 
     def complete(self, filter: str) -> bool:
         """Tells whether every record that the filter matches is recorded."""
@@ -165,10 +165,12 @@ class RecordedTopics(ArchiveIndex, Protocol):
         """Returns the stream in which a topic is recorded; empty if it is not."""
 
     def read(
-        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None]
-    ) -> Generator[Record | None, None, None]:
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None],
+        *, held: bool = False,
+    ) -> Generator[Record | None, None, None]:  # fmt: skip
         """Yields the records with ``after`` < offset <= ``upto``, or None as a source of a backfill. Calls ``gone``
-        with the first and last offset of what is not kept any more, when it comes to it. Raises OSError."""
+        with the first and last offset of what is not kept any more, when it comes to it; ``held``: not of what was
+        deleted before this call. Raises OSError."""
 
 
 class RecordedRecords:
@@ -179,7 +181,7 @@ class RecordedRecords:
 
     def __init__(
         self, archive: RecordedTopics, filter: str, after: int, upto: int, accepts: Callable[[Record], bool],
-        gone: Callable[[int, int], None],
+        gone: Callable[[int, int], None], *, held: bool = False,
     ) -> None:  # fmt: skip
         self._archive = archive
         self._filter = filter
@@ -187,7 +189,7 @@ class RecordedRecords:
         self._at = after
         """The offset of the last record; the end, if there are no more."""
         self._counted_at, self._waiting = -1, (0, 0)
-        self._records = archive.read(filter, after, upto, accepts, gone)
+        self._records = archive.read(filter, after, upto, accepts, gone, held=held)
 
     def __next__(self) -> Record | None:
         record = next(self._records, self)
@@ -235,8 +237,9 @@ class NothingRecorded:
         return ""
 
     def read(
-        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None]
-    ) -> Generator[Record | None, None, None]:
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None],
+        *, held: bool = False,
+    ) -> Generator[Record | None, None, None]:  # fmt: skip
         yield from ()
 
     def lag(self, filter: str, offset: int) -> ArchiveLag:

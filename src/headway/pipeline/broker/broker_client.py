@@ -115,6 +115,8 @@ class Offsets(NamedTuple):
     """The next offset to come."""
     next: int
     """The offset at which the range that was asked for ends."""
+    deleted: tuple[int, ...]
+    """Where deleted records end that would have been in the range: its reader knows of them."""
 
 
 SOME_EVICTED = -1
@@ -156,12 +158,14 @@ class BrokerClient:
             answer = self.with_backoff(lambda: self.ask("GET", path))
         return self._offsets(answer.status, answer.headers)
 
-    def records(self, topic: str, first: int, stop: int) -> Iterator[pa.RecordBatch | int]:
+    def records(
+        self, topic: str, first: int, stop: int, deleted: tuple[int, ...] = ()
+    ) -> Iterator[pa.RecordBatch | int]:
         """The records with ``first`` <= offset < ``stop``; at the end where to go on, which is ``stop`` if nothing is
-        missing. Raises Away, also in the middle, and OffsetsGone."""
+        missing. Raises Away, also in the middle, and OffsetsGone if more than ``deleted`` is."""
         with closing(self._connect()) as connection:
             try:
-                path = self._path(_records(topic, {"from_": first, "to": stop}))
+                path = self._path(_records(topic, {"from_": first, "to": stop, "deleted": deleted}))
                 connection.request("GET", path, headers=self._login)
                 answer = connection.getresponse()
                 if answer.status != 200:
@@ -266,7 +270,9 @@ class BrokerClient:
 
     def _offsets(self, status: int, headers: HTTPMessage) -> Offsets:
         try:
-            return Offsets(*(int(headers[f"Headway-{name}-Offset"]) for name in ("Earliest", "Latest", "Next")))
+            earliest, latest, next = (int(headers[f"Headway-{name}-Offset"]) for name in ("Earliest", "Latest", "Next"))
+            deleted = filter(None, (headers["Headway-Deleted-Offsets"] or "").split(","))
+            return Offsets(earliest, latest, next, tuple(map(int, deleted)))
         except (KeyError, TypeError, ValueError):
             raise self._stranger(status) from None
 
@@ -324,7 +330,10 @@ class BrokerClient:
 
 
 def _records(topic: str, query: Mapping[str, object]) -> str:
-    words = urlencode({name.rstrip("_"): value for name, value in query.items() if value is not None})
+    words = urlencode({
+        name.rstrip("_"): ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in query.items() if value not in (None, ())
+    })  # fmt: skip
     return f"/v1/topics/{quote(topic, safe='')}/records" + (f"?{words}" if words else "")
 
 

@@ -52,6 +52,8 @@ class Span(InputPartition):
 
     first: int
     stop: int
+    deleted: tuple[int, ...] = ()
+    """Where deleted records end that the query knows of (``OffsetFinder.deleted``)."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ class ArchiveSpan(InputPartition):
     files: tuple[File, ...]
 
 
-def split(first: int, stop: int, most: int) -> list[Span]:
+def split(first: int, stop: int, most: int, deleted: tuple[int, ...] = ()) -> list[Span]:
     """Splits a range into even parts, at least one, which may be empty."""
     count = max(1, min(most, -(-(stop - first) // SPAN_OFFSETS)))
     ends = [first + (stop - first) * number // count for number in range(count + 1)]
-    return [Span(*pair) for pair in pairwise(ends)]
+    return [Span(*pair, deleted) for pair in pairwise(ends)]
 
 
 @dataclass
@@ -185,7 +187,7 @@ def _read(options: Options, topic: str, span: Span) -> Iterator[pa.RecordBatch]:
     backoff = Backoff(options.timeout_s)
     while at < span.stop:
         try:
-            for found in broker.records(topic, at, span.stop):
+            for found in broker.records(topic, at, span.stop, span.deleted):
                 if isinstance(found, int):
                     if found < span.stop:
                         lose(options, found, span.stop, LOST)
@@ -214,6 +216,9 @@ class OffsetFinder:
         self._broker = broker
         self._options = options
         self._topic = topic
+        self.deleted: tuple[int, ...] = ()
+        """Where records end that were deleted when the query began: of the topics of a filter, some may be trimmed
+        further than where it begins. They are not lost to it; what is deleted since is."""
 
     @property
     def _archive(self) -> ArchivedTopic | None:
@@ -231,15 +236,14 @@ class OffsetFinder:
         text, archive = self._options.start, self._archive
         if text == LATEST:
             return self._broker.offsets(self._topic).latest
-        if text == EARLIEST:
-            first = None if archive is None else archive.earliest()
-            return self._broker.offsets(self._topic).earliest if first is None else first
         if archive is not None:
-            found = self._in_archive(archive, text)
+            found = archive.earliest() if text == EARLIEST else self._in_archive(archive, text)
             if found is not None:
                 return found
-        try:
-            return self._broker.offsets(self._topic, from_=text, to=text).next
+        try:  # a range without an offset: its end is its beginning
+            begin = self._broker.offsets(self._topic, from_=text, to=0 if text == EARLIEST else text)
+            self.deleted = begin.deleted
+            return begin.next
         except OffsetsGone as gone:
             lose(self._options, int(text), gone.earliest, DELETED)
             return gone.earliest
@@ -279,11 +283,12 @@ class OffsetFinder:
         archive = self._archive
         edge = first if archive is None else min(max(first, archive.end()), stop)
         earliest = None if archive is None else archive.earliest()
+        most, deleted = self._options.partitions, self.deleted
         if archive is None or earliest is None or edge <= first:
-            return split(first, stop, self._options.partitions)
+            return split(first, stop, most, deleted)
         begin = max(first, min(earliest, edge))  # what is before the archive, the broker may have; or it is lost
-        before = split(first, begin, self._options.partitions) if first < begin else []
-        after = split(edge, stop, self._options.partitions) if edge < stop else []
+        before = split(first, begin, most, deleted) if first < begin else []
+        after = split(edge, stop, most, deleted) if edge < stop else []
         return [*before, *archive.split(begin, edge), *after] or split(first, first, 1)
 
     def limited(self, first: int, stop: int, records: int | None, size: int | None) -> int:
@@ -295,7 +300,9 @@ class OffsetFinder:
             stop = stop if size is None else archive.upto(first, stop, size)
             return stop if records is None else archive.behind(first, stop, records)
         with suppress(OffsetsGone):  # whoever reads it says so
-            return self._broker.offsets(self._topic, from_=first, to=stop, max_records=records, max_bytes=size).next
+            return self._broker.offsets(
+                self._topic, from_=first, to=stop, deleted=self.deleted, max_records=records, max_bytes=size
+            ).next
         return stop
 
 

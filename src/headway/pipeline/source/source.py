@@ -207,14 +207,15 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Returns where the query begins; Spark asks for it twice."""
         if self._begin is None:
-            self._begin = {"offset": self._finder.start(), "cursor": f"spark-{secrets.token_hex(4)}"}
+            first, cursor = self._finder.start(), f"spark-{secrets.token_hex(4)}"
+            self._begin = {"offset": first, "cursor": cursor, **self._known(first)}
             self._is_new = True
         return self._begin
 
     @in_one_line
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """All before ``start`` is processed."""
-        latest = self._move(start["cursor"], start["offset"], IDLE_MS)
+        latest = self._move(start, start["offset"], IDLE_MS)
         first = max(start["offset"], self._behind)
         if latest < first and "from" in start:  # a query that has read nothing yet may well begin later
             go_back(self._options, first, latest)
@@ -223,7 +224,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stop = max(first, self._limited(first, stop, limit))
         if stop == start["offset"]:
             return start
-        return {"offset": stop, "cursor": start["cursor"], "from": first}
+        return {"offset": stop, "cursor": start["cursor"], "from": first, **self._known(first)}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -255,8 +256,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         first: int = end["from"] if "from" in end else end["offset"]  # the first batch may have been of nothing
+        self._finder.deleted = tuple(end.get("deleted", ()))
         if self._cursor is None:
-            self._move(end["cursor"], first)
+            self._move(end, first)
         return self._finder.split(first, end["offset"]) if first < end["offset"] else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -267,7 +269,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def commit(self, end: Offset) -> None:
-        self._move(end["cursor"], end["offset"])
+        self._move(end, end["offset"])
 
     def stop(self) -> None:
         self._ending = True
@@ -288,12 +290,21 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, end)
 
-    def _move(self, cursor: str, offset: int, wait_ms: int = 0) -> int:
-        """All before ``offset`` is processed; the next offset to come. Raises SourceError, DataLoss."""
+    def _known(self, first: int) -> dict[str, list[int]]:
+        """Returns what is known to be deleted from ``first`` on, if something is, as a part of an offset."""
+        deleted = [end for end in self._finder.deleted if end >= first]
+        return {"deleted": deleted} if deleted else {}
+
+    def _move(self, place: Offset, offset: int, wait_ms: int = 0) -> int:
+        """All before ``offset`` is processed; the next offset to come. ``place``: an offset that has the cursor. Raises
+        SourceError, DataLoss."""
+        cursor: str = place["cursor"]
+        self._finder.deleted = tuple(place.get("deleted", ()))
         if self._cursor is None:
             self._end_in_order()
         wanted, options = max(offset, self._behind), self._options
-        more = {"topic": options.topic, "policy": options.policy, "patience": options.patience, "wait_ms": wait_ms}
+        more = {"topic": options.topic, "policy": options.policy, "patience": options.patience, "wait_ms": wait_ms,
+                **self._known(wanted)}  # fmt: skip
         try:
             told = self._broker.move(cursor, wanted, more)
         except OffsetsGone as gone:

@@ -549,10 +549,9 @@ class Archive:
     # -- offsets ----------------------------------------------------------------------------------------------------
 
     def earliest(self, filter: str) -> int | None:
-        """Returns the first offset from which no recorded record is deleted; None: the filter's topics are not
+        """Returns the first offset from which on some recorded topic still has all; None: the filter's topics are not
         recorded."""
-        found = self._of(filter)
-        return max(recorded.stream.freed_upto for recorded in found) + 1 if found else None
+        return min((recorded.stream.freed_upto + 1 for recorded in self._of(filter)), default=None)
 
     def complete(self, filter: str) -> bool:
         """Returns whether every topic that the filter matches is recorded."""
@@ -579,13 +578,20 @@ class Archive:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def read(
-        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None]
-    ) -> Generator[Record | None, None, None]:
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None],
+        *, held: bool = False,
+    ) -> Generator[Record | None, None, None]:  # fmt: skip
         """Yields the accepted records with ``after`` < offset <= ``upto``, one at a time, read from disk on demand; the
         source of a backfill. Yields None whenever it has looked at many. Calls ``gone`` with the first and last offset
-        of what was freed, also while it reads. Raises OSError."""
-        matches, looks = matcher(filter), 0
-        for run, first, time_s in self.runs(filter, after, upto, gone):
+        of what was freed, also while it reads; ``held``: not of what is freed by now. Raises OSError."""
+        return self._read(self.runs(filter, after, upto, gone, held=held), matcher(filter), after, upto, accepts)
+
+    def _read(
+        self, runs: Iterator[tuple[Run, int, float]], matches: Callable[[str], object], after: int, upto: int,
+        accepts: Callable[[Record], bool],
+    ) -> Generator[Record | None, None, None]:  # fmt: skip
+        looks = 0
+        for run, first, time_s in runs:
             looks += LOOKS_A_RUN + len(run.data) // BYTES_A_LOOK
             if matches(run.topic):
                 for index in range(max(0, after + 1 - first), min(len(run), upto + 1 - first)):
@@ -601,11 +607,12 @@ class Archive:
                 yield None
 
     def runs(
-        self, filter: str, after: int, upto: int, gone: Callable[[int, int], None] = lambda first, last: None
-    ) -> Iterator[tuple[Run, int, float]]:
+        self, filter: str, after: int, upto: int, gone: Callable[[int, int], None] = lambda first, last: None,
+        *, held: bool = False,
+    ) -> Iterator[tuple[Run, int, float]]:  # fmt: skip
         """Yields the runs of recorded topics that overlap the filter, with their first offset and their time. The first
         and the last run may have records outside of the range. ``gone`` is told of each offset once, whatever number
-        of streams it is freed in."""
+        of streams it is freed in; ``held``: not of those that are freed by now."""
         told = after
 
         def tell(first: int, last: int) -> None:
@@ -614,7 +621,8 @@ class Archive:
                 gone(max(first, told + 1), last)
                 told = last
 
-        return merge(*(self._runs(one, after, upto, tell) for one in self._of(filter)), key=lambda found: found[1])
+        begins = [(one, max(after, one.stream.freed_upto) if held else after) for one in self._of(filter)]
+        return merge(*(self._runs(one, begin, upto, tell) for one, begin in begins), key=lambda found: found[1])
 
     def _runs(
         self, recorded: RecordedTopic, after: int, upto: int, gone: Callable[[int, int], None]

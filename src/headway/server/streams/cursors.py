@@ -23,7 +23,7 @@ from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_json, refusal_for
 from headway.server.journal import RecordedTopic
 from headway.server.loop import Repeating
-from headway.server.recorded import NotRecorded, earliest, filters_of, is_deleted, latest
+from headway.server.recorded import NotRecorded, OffsetGone, deleted_ends, filters_of, latest, whole_from
 from headway.server.streams.read_right import check_right
 from headway.server.streams.records import not_recorded
 from headway.store.journal import ReadableStream
@@ -42,6 +42,8 @@ class CursorRequest(msgspec.Struct, forbid_unknown_fields=True):
     patience: str | None = None
     """For how long it may read nothing more without being slow."""
     wait_ms: int = 0
+    deleted: frozenset[int] = frozenset()
+    """The ends of what it knows to be deleted (``deleted_ends``)."""
 
 
 class CursorHandlers:
@@ -135,11 +137,11 @@ class CursorHandlers:
         rights = engine.permissions.rights(request[IDENTITY], name)
         self._check(name)
         streams, broker = _streams(found), engine.broker
-        first = earliest(streams)
         poll = self._polls[name][0] if name in self._polls else None
-        if (poll is None or wish.offset > poll.offset) and is_deleted(streams, wish.offset):
-            text = f"offset {wish.offset} is not kept any more, the earliest is {first}; from=earliest begins there"
-            raise Refusal(410, text, earliest=first)
+        moves = poll is None or wish.offset > poll.offset
+        if moves and not deleted_ends(streams, wish.offset) <= wish.deleted:
+            gone = OffsetGone(wish.offset, whole_from(streams))
+            raise Refusal(410, str(gone), earliest=gone.earliest)
         # An offset beyond the end: records were lost, or it is another broker's. ``latest`` tells the query.
         offset = min(max(1, wish.offset), max(one.stream.last_sequence for one in found) + 1)
         if poll is None:

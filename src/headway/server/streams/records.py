@@ -32,7 +32,6 @@ from headway.server.recorded import (
     RecordedStream,
     RunPart,
     Trimmed,
-    earliest,
     filters_of,
     latest,
     limited_stop,
@@ -40,6 +39,7 @@ from headway.server.recorded import (
     read_parts,
     resolve_range,
     to_json_lines,
+    whole_from,
 )
 from headway.server.streams.read_right import ReadRight
 from headway.store.journal import Corrupt, ReadableStream
@@ -110,7 +110,7 @@ class RecordHandlers:
             first_us, last_us = _times(source.stream)
             found.append({
                 "filter": filter, "key": source.key.text if source.key else None, "keep": str(keeps.get(filter)),
-                "earliest": earliest([source.stream]), "latest": latest([source.stream], journal.committed_sequence),
+                "earliest": whole_from([source.stream]), "latest": latest([source.stream], journal.committed_sequence),
                 "bytes": source.stream.bytes, "first_time": _iso(first_us), "last_time": _iso(last_us),
             })  # fmt: skip
         return json_answer({"topics": found})
@@ -130,6 +130,8 @@ class RecordHandlers:
             "Headway-Next-Offset": str(begun.next_offset),
             "Content-Type": ARROW if wanted.asked.format == "arrow" else JSON_LINES,
         }  # fmt: skip
+        if begun.range.deleted:
+            headers["Headway-Deleted-Offsets"] = ",".join(map(str, sorted(begun.range.deleted)))
         response = web.StreamResponse(headers=headers)
         response.enable_chunked_encoding()
         await response.prepare(request)
@@ -225,9 +227,9 @@ def _begun(wanted: ReadRequest) -> Begun:
     range = resolve_range(asked, sources, on_disk)
     stop = range.stop
     if (asked.bytes_max, asked.records_max) != (None, None):
-        parts = read_parts(sources, filter, range.first, stop)
+        parts = read_parts(sources, filter, range.first, stop, range.deleted)
         stop = limited_stop(parts, asked.bytes_max or inf, asked.records_max or inf) or stop
-    found = read_parts(sources, filter, range.first, stop)
+    found = read_parts(sources, filter, range.first, stop, range.deleted)
     chunks = to_json_lines(found) if asked.format == "json" else _arrow(found, range, stop)
     return Begun(range, stop, next(chunks, b""), chunks)
 

@@ -50,12 +50,12 @@ from headway.server.recorded import (
     RunPart,
     Timestamp,
     Trimmed,
-    earliest,
+    deleted_ends,
     filters_of,
-    is_deleted,
     parse_position,
     read_parts,
     records_of,
+    whole_from,
 )
 from headway.server.streams.events import AnswerOutlet, EventStreams, connect_request, wants_events
 from headway.server.streams.read_right import ReadRight
@@ -277,7 +277,7 @@ class PastStates:
         await engine.journal.flush()
         streams: list[ReadableStream] = [source.stream for source in sources]
         as_of = position if isinstance(position, int) else self._before(streams, position)
-        begin, is_whole = earliest(streams), not is_deleted(streams, 0)
+        begin, is_whole = whole_from(streams), not deleted_ends(streams, 0)
         if not is_whole and as_of < begin:
             raise Refusal(410, f"at: the state at offset {as_of} is not known any more; the earliest is {begin}")
         return Found(sources, begin, as_of, is_whole)

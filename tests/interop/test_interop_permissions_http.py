@@ -115,6 +115,48 @@ def test_cursors(guarded: BrokerProcess, journal: Path) -> None:
     assert ask(guarded, "alice", "DELETE", "/v1/cursors/alice")[0] == 204
 
 
+@pytest.mark.parametrize(("user", "told"), [("alice", True), ("carol", False), ("carol, operator", True)])
+def test_a_cursor_tells_how_much_waits_only_to_who_may_read_all_that_is_counted(
+    start: BrokerFactory, tmp_path: Path, user: str, told: bool
+) -> None:
+    """The recorded topics that its filter overlaps are counted, also what others publish there."""
+    name, wish = user.partition(",")[0], {"topic": "prices/a", "offset": 1, "policy": "newest"}
+    more = f'[journal]\npath = "{tmp_path / "journal"}"\n[[topic]]\nfilter = "prices/#"\nkeep = "7d"\n' + """
+        [[policy]]
+        name = "newest"
+        topics = ["nobody"]
+        rule = [{ when = { lag_records = "> 20" }, then = { action = "discard", which = "oldest", keep_records = 10 } }]
+        [[policy]]
+        name = "strict"
+        topics = ["nobody"]
+        rule = [{ when = { lag_records = "> 5" }, then = "disconnect" }]
+    """
+    carol = {"subscribe": ["prices/a"], "declare": ["$cursor/carol"]}
+    carol |= {"admin": ["read"]} if "operator" in user else {}
+    broker = start(config(permission("alice", **ALICE), permission("carol", **carol), more=more))
+    root = paho(broker, "root")
+
+    def published(count: int) -> None:
+        for _ in range(count):
+            root.publish("prices/b", "other", 1)
+
+    def put() -> tuple[int, dict[str, Any]]:
+        status, body = ask(broker, name, "PUT", f"/v1/cursors/{name}", wish)
+        return status, json.loads(body)
+
+    published(5)
+    status, answer = put()
+    lag = {"lag_records", "lag_bytes"}
+    assert (status, answer.keys() & lag) == (200, lag if told else set())
+    published(30)
+    gap = until(lambda: put()[1]["gap"], what="records are discarded")
+    assert gap.keys() == ({"reason", "records", "text"} if told else {"reason"})
+    wish["policy"] = "strict"
+    status, answer = until(lambda: (found := put())[0] != 200 and found, what="the cursor is cut")
+    assert (status, any(map(str.isdigit, answer["error"]))) == (409, told), answer
+    root.close()
+
+
 def test_a_cursor_that_waits_is_told_when_it_is_revoked(guarded: BrokerProcess, journal: Path) -> None:
     answers: list[tuple[int, bytes]] = []
     alice = copy(guarded)  # with a login of its own

@@ -16,7 +16,7 @@ from aiohttp import web
 from headway.core.base import Reason, Refused
 from headway.core.clients import POLLS_PROTOCOL
 from headway.core.consumer import ConnectionlessOutlet, Poll, Session, parse_options
-from headway.core.message import BadTopic, validate_filter
+from headway.core.message import BadTopic, overlaps, validate_filter
 from headway.core.permission import Operation
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
@@ -78,7 +78,7 @@ class CursorHandlers:
         try:
             self._may(request)
             validate_filter(wish.topic)
-            self._check(name)
+            self._check(request)
             check_right(self._engine, request, name, Operation.SUBSCRIBE, wish.topic)
             found = self._recorded(request, wish.topic)
             fresh = name not in self._engine.broker.registry.sessions
@@ -86,12 +86,12 @@ class CursorHandlers:
             if fresh:
                 await self._journaled()
             await self._more(poll, found, wish)
-            self._check(name)
+            self._check(request)
             if self._engine.permissions.version != version:
                 self._engine.permissions.check_user(request[IDENTITY])
                 self._may(request)  # a reload may have revoked it; the cursor itself ends a moment later
                 check_right(self._engine, request, name, Operation.SUBSCRIBE, wish.topic)
-            return json_answer(self._told(poll, found))
+            return json_answer(self._told(request, poll, found))
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
         except Refused as refused:
@@ -135,7 +135,7 @@ class CursorHandlers:
     def _attached(self, name: str, request: web.Request, wish: CursorRequest, found: list[RecordedTopic]) -> Poll:
         engine, now, user = self._engine, self._engine.now(), request[USER]
         rights = engine.permissions.rights(request[IDENTITY], name)
-        self._check(name)
+        self._check(request)
         streams, broker = _streams(found), engine.broker
         poll = self._polls[name][0] if name in self._polls else None
         moves = poll is None or wish.offset > poll.offset
@@ -147,7 +147,7 @@ class CursorHandlers:
         if poll is None:
             deletion_notice = broker.deletion_notice(name)
             if deletion_notice is not None:
-                raise Refusal(409, deletion_notice, reason="deleted")
+                raise self._ended(request, wish.topic, "deleted", deletion_notice)
         self._quota.take(name, user)
         try:
             asked = parse_options([] if wish.patience is None else [("patience", wish.patience)])
@@ -164,8 +164,18 @@ class CursorHandlers:
         engine.turn_soon()
         return poll
 
-    def _check(self, name: str) -> None:
+    def _sees(self, request: web.Request, filter: str) -> bool:
+        """Tells whether the user may know how much there is to read. All records of the recorded topics that the filter
+        overlaps are counted, so that is for users who may read all of these, and for operators."""
+        journal = self._engine.journal
+        assert journal is not None
+        rights = self._engine.permissions.rights(request[IDENTITY], request.match_info["name"])
+        counted = (one.filter for one in journal.archive.recorded.values() if overlaps(one.filter, filter))
+        return self._engine.settings.auth.names(request[USER], change=False) or all(map(rights.sees, counted))
+
+    def _check(self, request: web.Request) -> None:
         """Raises Refusal, once, if the broker has ended the cursor."""
+        name = request.match_info["name"]
         if name not in self._polls:
             return
         poll, outlet = self._polls[name]
@@ -176,7 +186,11 @@ class CursorHandlers:
         else:
             return
         del self._polls[name]
-        raise Refusal(409, text, reason=str(reason))
+        raise self._ended(request, poll.filter, str(reason), text)
+
+    def _ended(self, request: web.Request, filter: str, reason: str, text: str) -> Refusal:
+        """Returns the answer to who asks for a cursor that has ended. ``text``: why; a verdict has figures."""
+        return Refusal(409, text if self._sees(request, filter) else f"the broker ended it: {reason}", reason=reason)
 
     async def _more(self, poll: Poll, found: list[RecordedTopic], wish: CursorRequest) -> None:
         """Waits until there are records for it, for ``wait_ms`` at most."""
@@ -189,16 +203,16 @@ class CursorHandlers:
                 return
             await asyncio.wait([journal.next_commit()], timeout=left_s)
 
-    def _told(self, poll: Poll, found: list[RecordedTopic]) -> dict[str, Any]:
+    def _told(self, request: web.Request, poll: Poll, found: list[RecordedTopic]) -> dict[str, Any]:
         journal = self._engine.journal
         assert journal is not None
-        gap = poll.take_gap()
-        said = None
+        gap, sees = poll.take_gap(), self._sees(request, poll.filter)
+        said: dict[str, Any] | None = None
         if gap is not None:
-            said = {"records": gap.records, "reason": gap.reason, "text": self._why(poll)}
+            said = {"reason": gap.reason} | ({"records": gap.records, "text": self._why(poll)} if sees else {})
+        lag = {"lag_records": poll.lag_records, "lag_bytes": poll.lag_bytes} if sees else {}
         return {
-            "offset": poll.offset, "latest": latest(_streams(found), journal.committed_sequence),
-            "lag_records": poll.lag_records, "lag_bytes": poll.lag_bytes, "gap": said,
+            "offset": poll.offset, "latest": latest(_streams(found), journal.committed_sequence), **lag, "gap": said,
             "patience_ms": round(poll.patience_s * 1000),
         }  # fmt: skip
 

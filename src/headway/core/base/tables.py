@@ -15,17 +15,12 @@ from typing import Any, Generic, TypeVar
 # -- runs ------------------------------------------------------------------------------------------------------------
 
 
-LOOKED_AT_ONCE = 64
-
-
 def consecutive(numbers: Sequence[int], at: int, most: int) -> int:
     """Returns how many numbers from index ``at`` on, ``most`` at most, are consecutive. There is one."""
     found, most = 0, min(most, len(numbers) - at)
-    if type(numbers) is range:
-        return most
     while found < most:
         first = numbers[at] + found
-        some = tuple(numbers[at + found : at + min(most, found + LOOKED_AT_ONCE)])
+        some = tuple(numbers[at + found : at + min(most, 2 * found + 32)])  # what is looked at in vain is not much
         if some != tuple(range(first, first + len(some))):
             return found + next(n for n, one in enumerate(some) if one != first + n)
         found += len(some)

@@ -81,7 +81,7 @@ class Row(Struct, eq=False):
     count: int
     subscription: Subscription
     sent_s: float
-    cursor: Reported
+    cursor: Cursor
     chunk: Chunk | None
     index: int
     number: int
@@ -316,6 +316,8 @@ class Channel(Window):
         if not rows:
             return None
         oldest, wanted = rows[0].first_id, self._laps + delivery_id
+        if wanted == oldest:  # most clients settle in order
+            return rows[0], 0, 0
         while wanted >= oldest:
             place = bisect_right(rows, wanted, key=_FIRST_ID) - 1
             row = rows[place]
@@ -327,14 +329,15 @@ class Channel(Window):
     def _cut(self, row: Row, place: int, first: int, count: int) -> None:
         """Drops deliveries from a row: ``count`` from its ``first`` on. Those behind them become a row of their own."""
         self._in_rows -= count
-        if first + count < row.count and first:
+        if count == row.count:
+            del self._rows[place]
+            return
+        if first and first + count < row.count:
             self._rows.insert(place + 1, row.rest(first + count))
         if first:
             row.count = first
-        elif count < row.count:
-            row.drop(count)
         else:
-            del self._rows[place]
+            row.drop(count)
 
     @property
     def closed(self) -> bool:
@@ -348,8 +351,11 @@ class Channel(Window):
     def left(self) -> int:
         """Returns how many more deliveries there may be: as the client permits, as there are ids, and as there is room
         on its tab and in the limit of its user."""
-        left = min(self.limit, self.id_max - len(self.orphaned_ids)) - self.used
-        if self.tab is not None and self.objects - self._paid >= UNPAID_MAX and left > 0 and not self._pays():
+        left = self.limit - self.used
+        if self.orphaned_ids:
+            left = min(left, self.id_max - len(self.orphaned_ids) - self.used)
+        unpaid = self.used - self._in_rows + len(self._rows) - self._paid
+        if unpaid >= UNPAID_MAX and left > 0 and not self._pays():
             return 0
         if self.in_flight_bytes.counts and self.whole is BOUNDLESS:  # else the whole has asked
             return left if self.in_flight_bytes.permitted else min(left, 0)
@@ -362,8 +368,7 @@ class Channel(Window):
 
     def _pays(self) -> bool:
         """Puts all deliveries in flight on the tab, if there is room. Returns whether there is."""
-        assert self.tab is not None
-        if not self.tab.has_room(DELIVERY_BYTES * (self.objects - self._paid)):
+        if self.tab is not None and not self.tab.has_room(DELIVERY_BYTES * (self.objects - self._paid)):
             return False
         self.settle_tab()
         return True
@@ -380,8 +385,8 @@ class Channel(Window):
 
     def settle_tab(self) -> None:
         """Puts what is in flight now on the tab, whether or not there is room."""
+        self._paid = self.objects
         if self.tab is not None:
-            self._paid = self.objects
             self.tab.put(UNSETTLED, DELIVERY_BYTES * self._paid)
 
     def next_id(self) -> int:
@@ -432,7 +437,7 @@ class Channel(Window):
             return 0
         if self._each and not self._each.keys().isdisjoint(range(first, stop)):
             return 0
-        if self._rows and self._rows[0].first_id <= self._laps and self._in_older_rows(first, stop):
+        if self._laps and self._rows and self._rows[0].first_id <= self._laps and self._in_older_rows(first, stop):
             return 0
         self._last_id = stop - 1
         return first
@@ -456,8 +461,12 @@ class Channel(Window):
     def add_all(self, first_id: int, deliveries: list[Delivery], window: Window, chunk: Chunk, first: int) -> None:
         """Adds deliveries of one subscription, which has this window, under consecutive ids: of the records of
         ``chunk`` from ``first`` on."""
+        each, in_rows = self._each, bool(self._rows)
         for delivery_id, delivery in enumerate(deliveries, first_id):  # faster than update()
-            self._add(delivery_id, delivery)
+            if in_rows:
+                self._add(delivery_id, delivery)
+            else:
+                each[delivery_id] = delivery
         self._use(window, len(deliveries))
         if self.in_flight_bytes.counts:
             for index, delivery in enumerate(deliveries, first):
@@ -469,7 +478,8 @@ class Channel(Window):
             return
         of, number = delivery, self._laps + delivery_id
         assert number > self._rows[-1].first_id, "ids only grow behind a row"
-        row = Row(number, 1, of.subscription, of.sent_s, of.cursor, of.chunk, of.index, of.number, of.released, of)
+        cursor = cast("Cursor", of.cursor)  # nobody asks the row for it
+        row = Row(number, 1, of.subscription, of.sent_s, cursor, of.chunk, of.index, of.number, of.released, of)
         self._append(row)
 
     def add_row(self, row: Row) -> None:
@@ -477,16 +487,17 @@ class Channel(Window):
         if self._rows is NO_ROWS:
             self._rows = deque()
         row.first_id += self._laps
-        self._append(row)
         self._use(row.subscription.window, row.count)
+        self._append(row)
 
     def _append(self, row: Row) -> None:
-        self._rows.append(row)
+        rows = self._rows
+        rows.append(row)
         self._in_rows += row.count
-        while self._in_rows > IN_ROWS_MAX:
+        if self._in_rows > IN_ROWS_MAX or (self._laps and rows[0].first_id + LAPS_MAX * self.id_max < row.first_id):
             self._leave_row()
-        if self._rows and self._rows[0].first_id + LAPS_MAX * self.id_max < row.first_id:
-            self._leave_row()
+            while self._in_rows > IN_ROWS_MAX:
+                self._leave_row()
 
     def _use(self, window: Window, count: int) -> None:
         self.used += count
@@ -525,12 +536,14 @@ class Channel(Window):
         if row.alone is not None:
             self.settle(delivery_ids[at])
             return row.subscription, 1
-        subscription, count = row.subscription, consecutive(delivery_ids, at, row.count - first)
+        count = row.count - first
+        if count > 1:
+            count = consecutive(delivery_ids, at, count)
         number = row.number + first
         self._cut(row, place, first, count)
-        self._use(subscription.window, -count)
-        row.cursor.acknowledge_run(range(number, number + count))
-        return subscription, count
+        self._use(row.subscription.window, -count)
+        row.cursor.acknowledge_range(number, number + count)
+        return row.subscription, count
 
     def release_row(self, delivery_ids: Sequence[int], at: int) -> int:
         """Notes that the client has received deliveries of one row: as many as the ids from ``at`` on name in order.
@@ -563,7 +576,7 @@ class Channel(Window):
         """Settles deliveries that are in no row, from the id at ``at`` on to the first that is none. Neighbours of one
         consumer and one cursor are settled at once. Returns how many of each were settled."""
         done: dict[tuple[Subscription, Reported], int] = {}
-        ids = map(delivery_ids.__getitem__, range(at, len(delivery_ids)))
+        ids = map(delivery_ids.__getitem__, range(at, len(delivery_ids))) if at else iter(delivery_ids)
         found = takewhile(bool, map(self._each.pop, ids, repeat(None)))
         for of, some in groupby(cast("Iterator[Delivery]", found), _READER):
             run = list(some)

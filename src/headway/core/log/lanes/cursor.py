@@ -362,17 +362,19 @@ class Cursor:
         """Settles record ``number``, and frees the chunks that only this record still held."""
         chunk = self._owed.pop(number, None)
         if chunk is None:
-            self._acknowledge_range(number, number + 1)
+            self.acknowledge_range(number, number + 1)
             return
         if self.durable_position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
             self._settled_one(number, chunk)
         self._acknowledged()
 
-    def _acknowledge_range(self, number: int, stop: int) -> None:
+    def acknowledge_range(self, number: int, stop: int) -> None:
         """Settles the records from ``number`` on, as ``acknowledge`` does each."""
         rows = self._owed_rows
         while number < stop:
-            place = bisect_right(rows, number, key=_FIRST) - 1 if rows else -1
+            place = 0
+            if not rows or rows[0].first != number:  # most clients settle in order
+                place = bisect_right(rows, number, key=_FIRST) - 1
             if place < 0 or number >= rows[place].stop:
                 if number in self._owed:
                     self.acknowledge(number)
@@ -412,7 +414,7 @@ class Cursor:
         at = 0
         while at < len(numbers):
             count = consecutive(numbers, at, len(numbers) - at)
-            self._acknowledge_range(numbers[at], numbers[at] + count)
+            self.acknowledge_range(numbers[at], numbers[at] + count)
             at += count
 
     def _acknowledged(self) -> None:

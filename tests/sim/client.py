@@ -301,7 +301,7 @@ class Client:
         session = self.session
         assert session is not None
         if kind == 5:
-            for packet_id, there in zip(ids, self.world.broker.on_pubrecs(session, ids), strict=True):
+            for packet_id, there in zip(ids, self.world.broker.on_pubrecs(session, ids)[0], strict=True):
                 self.write(stream.replies.pubrel(packet_id, 0 if there or self.version == 4 else 0x92))
             return
         known = in_flight(session.channel).keys() & set(ids)

@@ -171,17 +171,17 @@ class Broker:
 
     def acknowledge(self, session: Session, delivery_id: int, now: float) -> bool:
         """Settles a delivery and frees its credit. Returns False for an id that is not in flight."""
-        delivery = session.channel.settle(delivery_id)
-        if delivery is None:
-            return False
-        self._credit_is_back(session)
-        self._has_settled(delivery.subscription)
-        return True
+        return self._settle(session, (delivery_id,))[0]
 
-    def acknowledge_all(self, session: Session, delivery_ids: Sequence[int]) -> None:
-        """Settles deliveries, as ``acknowledge`` does each."""
-        channel, seen, some = session.channel, 0, False
+    def acknowledge_all(self, session: Session, delivery_ids: Sequence[int]) -> int:
+        """Settles deliveries, as ``acknowledge`` does each. Returns the work: neighbours are one unit."""
+        return self._settle(session, delivery_ids)[1]
+
+    def _settle(self, session: Session, delivery_ids: Sequence[int]) -> tuple[bool, int]:
+        """Returns whether there were any, and the work."""
+        channel, seen, some, work = session.channel, 0, False, 0
         while seen < len(delivery_ids):
+            work += 1
             row = channel.settle_row(delivery_ids, seen)
             if row is not None:
                 seen, some = seen + row[1], True
@@ -189,11 +189,12 @@ class Broker:
                 continue
             done = channel.settle_run(delivery_ids, seen)
             for (subscription, _), count in done.items():
-                seen, some = seen + count, True
+                seen, some, work = seen + count, True, work + count
                 self._has_settled(subscription)
             seen += not done  # it is not in flight
         if some:
             self._credit_is_back(session)
+        return some, work
 
     def _has_settled(self, subscription: Subscription) -> None:
         feed = subscription.feed
@@ -217,13 +218,15 @@ class Broker:
         note_in_flight(delivery_id, delivery)
         return True
 
-    def on_pubrecs(self, session: Session, delivery_ids: Sequence[int]) -> list[bool]:
-        """Does what ``on_pubrec`` does, for each."""
+    def on_pubrecs(self, session: Session, delivery_ids: Sequence[int]) -> tuple[list[bool], int]:
+        """Does what ``on_pubrec`` does, for each. Returns the work, too: neighbours are one unit."""
         known: list[bool] = []
+        work = 0
         while len(known) < len(delivery_ids):
+            work += 1
             count = session.channel.release_row(delivery_ids, len(known))
             known += [True] * count if count else [self.on_pubrec(session, delivery_ids[len(known)])]
-        return known
+        return known, work
 
     def on_pubcomp(self, session: Session, delivery_id: int, now: float) -> bool:
         """Notes that the client no longer holds the id. Returns False for an id that is not in use."""

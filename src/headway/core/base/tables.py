@@ -18,6 +18,8 @@ from typing import Any, Generic, TypeVar
 def consecutive(numbers: Sequence[int], at: int, most: int) -> int:
     """Returns how many numbers from index ``at`` on, ``most`` at most, are consecutive. There is one."""
     found, most = 0, min(most, len(numbers) - at)
+    if most > 1 and numbers[at + 1] != numbers[at] + 1:
+        return 1
     while found < most:
         first = numbers[at] + found
         some = tuple(numbers[at + found : at + min(most, 2 * found + 32)])  # what is looked at in vain is not much

@@ -247,6 +247,8 @@ def _will(packet: Connect) -> Will:
 
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
+ACKS_BYTES = 2 * 512
+"""The packet ids of acknowledgements that are handled at once: in no order, they take some milliseconds."""
 OWN_TOPICS = "topics that start with $ are the broker's own"
 ONE_BY_ONE_WORK = 3
 FILTER_SHARE_CHARS = 8
@@ -454,21 +456,35 @@ class MqttPeer(ClientSide):
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     def _on_acks(self, item: AckRun) -> None:
-        broker, session, kind, ids = self.engine.broker, self.granted, item.kind, item.packet_ids
+        if len(item.packet_ids) <= ACKS_BYTES:
+            self.budget.left -= self._acks(item.kind, item.packet_ids)
+        else:
+            self.budget.begin(self._acks_in_steps(item))
+
+    def _acks_in_steps(self, item: AckRun) -> Steps:
+        for at in range(0, len(item.packet_ids), ACKS_BYTES):
+            yield self._acks(item.kind, item.packet_ids[at : at + ACKS_BYTES])
+
+    def _acks(self, kind: type[Ack], ids: bytes) -> int:
+        """Handles acknowledgements that came at once. Returns the work: those that are in no order are much more."""
+        broker, session = self.engine.broker, self.granted
         numbers = numbers_of(ids)
         if kind is PubAck or (kind is PubComp and not session.channel.orphaned_ids):
-            broker.acknowledge_all(session, numbers)
-        elif kind is PubComp:
+            return broker.acknowledge_all(session, sorted(numbers))
+        if kind is PubComp:
             for number in numbers:
                 broker.on_pubcomp(session, number, self.engine.now())
         elif kind is PubRec:
-            self._answer_all(PubRel, ids, broker.on_pubrecs(session, numbers))
+            answers, work = broker.on_pubrecs(session, numbers)
+            self._answer_all(PubRel, ids, answers)
+            return work
         else:
             known = []
             for number in numbers:
                 known.append(number in session.incoming)
                 broker.free_packet_id(session, number)
             self._answer_all(PubComp, ids, known)
+        return len(numbers) // 4
 
     def _answer_all(self, kind: type[Ack], packet_ids: bytes, known: list[bool]) -> None:
         """Answers the steps of handshakes that came at once, some of which may be of ids that are not known."""

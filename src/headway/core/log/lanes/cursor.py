@@ -53,6 +53,7 @@ SETTLED_BYTES = 4 * CHUNK_BYTES
 
 class Cursor:
     __slots__ = (
+        "_in_rows",
         "_owed",
         "_owed_rows",
         "aside",
@@ -82,6 +83,8 @@ class Cursor:
         """The durable position of the cursor's owner, to which the cursor reports settled records."""
         self._owed = NONE_UNACKNOWLEDGED
         self._owed_rows = NO_ROWS
+        self._in_rows = 0
+        """The records in them."""
         self.aside = NONE_ASIDE
         """Record number -> chunk, of the unacknowledged records that were set aside, which are older."""
         self._lower_to(lane.tail)
@@ -93,6 +96,7 @@ class Cursor:
         rows = self._owed_rows
         if rows:
             owed = self._owed = OrderedDict() if self._owed is NONE_UNACKNOWLEDGED else self._owed
+            self._in_rows = 0
             while rows:
                 row = rows.popleft()
                 for one in range(row.first, row.stop):
@@ -329,7 +333,7 @@ class Cursor:
         """Takes the cursor out of the lane for good, with all that it holds."""
         self.owner = None
         if self.awaits_acks:
-            self._owed, self._owed_rows = NONE_UNACKNOWLEDGED, NO_ROWS
+            self._owed, self._owed_rows, self._in_rows = NONE_UNACKNOWLEDGED, NO_ROWS, 0
             self.lane.cursors_awaiting_acks -= 1
         if self.aside:
             for chunk in set(self.aside.values()):
@@ -351,6 +355,7 @@ class Cursor:
             if self._owed_rows is NO_ROWS:
                 self._owed_rows = deque()
             self._owed_rows.append(OwedRow(number, number + count, chunk))
+            self._in_rows += count
         else:
             if self._owed is NONE_UNACKNOWLEDGED:
                 self._owed = OrderedDict()
@@ -396,7 +401,9 @@ class Cursor:
                 ends = number, upto - 1
                 sequence, last_sequence = (chunk.sequence_of(one - chunk.first_number) for one in ends)
                 self.durable_position.settled(self, number, sequence, upto - 1, last_sequence)
-            self._acknowledged()
+            self._in_rows -= upto - number
+            if not place:  # else what it holds is the same
+                self._acknowledged()
             number = upto
 
     def _settled_one(self, number: int, chunk: Chunk) -> None:
@@ -442,8 +449,10 @@ class Cursor:
 
     def owes(self, number: int) -> bool:
         """Tells whether a record that was sent is not settled."""
-        return (number in self._owed or number in self.aside
-                or any(row.first <= number < row.stop for row in self._owed_rows))  # fmt: skip
+        if number in self._owed or number in self.aside:
+            return True
+        place = bisect_right(self._owed_rows, number, key=_FIRST) - 1
+        return place >= 0 and number < self._owed_rows[place].stop
 
     @property
     def owed_records(self) -> int:
@@ -452,7 +461,7 @@ class Cursor:
 
     @property
     def _owed_count(self) -> int:
-        return len(self._owed) + sum(row.stop - row.first for row in self._owed_rows)
+        return len(self._owed) + self._in_rows
 
     @property
     def leaves(self) -> int:
@@ -464,6 +473,7 @@ class Cursor:
     def check(self) -> None:
         """Asserts the invariants. It visits every unacknowledged record."""
         chunk, floor, waiting = self.chunk, self.floor, dict(self._owed)
+        assert self._in_rows == sum(row.stop - row.first for row in self._owed_rows)
         for row in self._owed_rows:
             assert row.first < row.stop, "a row has records"
             waiting |= dict.fromkeys(range(row.first, row.stop), row.chunk)

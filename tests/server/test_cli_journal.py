@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -135,6 +137,76 @@ def test_verify_says_that_the_manifest_is_missing(left: Left) -> None:
     backup = Ran("journal", "backup", str(left.path.parent / "backup"), "--journal", str(left.path))
     assert backup.code == 2
     assert "manifest is missing" in backup.err
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("place", "damage", "what"),
+    [
+        ("manifest", _folder, "a folder"), ("manifest", _pipe, "a pipe"), ("lock", _folder, "a folder"),
+        ("retained", _file, "a file"), (f"main/{file_name(1)}", _folder, "a folder"),
+        (f"main/{file_name(1)}", _pipe, "a pipe"),
+    ],
+)  # fmt: skip
+def test_verify_and_a_start_name_what_is_in_the_place_of_a_file(
+    left: Left, place: str, damage: Callable[[Path], None], what: str
+) -> None:
+    damage(left.path / place)
+    line = f"{left.path / place} is missing: {what} is in its place"
+    ran = Ran("journal", "verify", str(left.path))
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.startswith(f"LOST  {line}")
+    refused = Ran("serve", "--config", str(left.config))
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert refused.err.startswith(f"headway: journal: {line}")
+    assert Ran("journal", "compact", str(left.path)).code == 2
+    Ran("journal", "show", str(left.path))  # shows what it can
+
+
+def test_a_start_leaves_folders_alone_that_are_no_streams(left: Left) -> None:
+    names = ["lost+found", ".snapshot", ".Trash-0", "main.bak", "Topic X"]
+    for name in names:
+        shutil.copytree(left.path / "main", left.path / name)
+    before = {path: path.read_bytes() for name in names for path in (left.path / name).iterdir()}
+    assert Ran("journal", "verify", str(left.path)).code == 0
+    assert Ran("journal", "compact", str(left.path)).code == 0
+    broker = BrokerProcess(left.config.parent, config_of(left.path))
+    try:
+        with Raw(broker.ports["mqtt"], "reader", clean_start=False, session_expiry_s=3600) as reader:
+            assert [message.payload for message in reader.messages(3)] == [b"y" * 1000] * 3
+        broker.stop()
+    finally:
+        broker.kill()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_error_of_the_disk_is_told_with_its_file(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    (segment, *_) = left.segments("main")
+
+    def fails(*args: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("headway.store.journal.segments.segment.read_all", fails)
+    for arguments in (["journal", "verify", str(left.path)], ["serve", "--config", str(left.config)]):
+        ran = Ran(*arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.endswith("input/output error\n")
+        assert str(segment) in ran.err
+        assert "another folder" not in ran.err
 
 
 def test_verify_takes_a_torn_tail_as_a_note(left: Left) -> None:

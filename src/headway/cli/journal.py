@@ -67,6 +67,8 @@ def show(
         raise ConfigError(str(error)) from None
     except FileNotFoundError as error:
         raise ConfigError(f"{error.filename}: its broker removes files faster than they can be read") from None
+    except OSError as error:
+        raise _unreadable(settings.journal.folder, error) from None
     if as_json:
         typer.echo(json.dumps(_as_json(lines, kept), indent=2))
         return
@@ -155,17 +157,20 @@ def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
       headway journal verify /var/lib/headway
       headway journal verify --config headway.toml && echo sound
     """
-    from headway.server.offline import find_odd_entries, settings_for, while_it_lasts
+    from headway.server.offline import expected_streams, find_odd_entries, settings_for, while_it_lasts
     from headway.store.journal import Corrupt, check
 
     settings = settings_for(folder, config)
     path = settings.journal.folder
-    found = check(path)
-    losses = sum(len(report.losses) for report in found)
-    try:  # a broker does not read the entries of a damaged journal, either
+    try:
+        found = check(path, expected=expected_streams(settings))
+        losses = sum(len(report.losses) for report in found)
+        # A broker does not read the entries of a damaged journal, either.
         odd = [] if losses else while_it_lasts(lambda: find_odd_entries(settings))
     except Corrupt as error:
         raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
     for report in found:
         for line in report.losses:
             typer.echo(f"LOST  {printable(line)}")
@@ -209,7 +214,7 @@ def compact(folder: FolderArgument = None, config: ConfigOption = None) -> None:
         more = "; stop the broker first" if "in use" in str(error) else ""
         raise ConfigError(f"{error}{more}") from None
     except OSError as error:
-        say(f"{settings.journal.folder}: cannot be written: {(error.strerror or str(error)).lower()}")
+        say(f"{error.filename or settings.journal.folder}: cannot be written: {(error.strerror or str(error)).lower()}")
         raise typer.Exit(2) from None
     freed = sum(before - after for before, after in sizes.values())
     for name, (before, after) in sizes.items():
@@ -218,6 +223,10 @@ def compact(folder: FolderArgument = None, config: ConfigOption = None) -> None:
     left = format_size(sum(after for _, after in sizes.values()))
     typer.echo(f"{format_size(max(0, freed))} are free; {left} are left." if freed > 0 else
                f"There was nothing to free; {left} are left.")  # fmt: skip
+
+
+def _unreadable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{error.filename or folder}: cannot be read: {(error.strerror or str(error)).lower()}")
 
 
 def _time(time_us: int | None) -> str:

@@ -103,7 +103,8 @@ def _check(folder: Path) -> None:
     try:
         found = (folder / LOCK_NAME).exists() or bool(streams_of(folder))
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        why = "not a directory" if folder.is_file() else (error.strerror or str(error)).lower()
+        raise ConfigError(f"{folder}: cannot be read: {why}") from None
     if not found:
         raise ConfigError(f"{folder}: there is no journal in this folder")
 
@@ -123,6 +124,8 @@ def exclusive(folder: Path) -> Iterator[None]:
     journal = Journal(REAL, folder)
     try:
         journal.open(())
+    except Corrupt as error:
+        raise ConfigError(str(error)) from None
     except Locked as error:
         raise ConfigError(f"{error}; name its admin API instead of the folder: --admin URL") from None
     except OSError as error:
@@ -131,6 +134,11 @@ def exclusive(folder: Path) -> Iterator[None]:
         yield
     finally:
         journal.close()
+
+
+def expected_streams(settings: Settings) -> list[str]:
+    """Returns the names of the streams that a broker opens, whether or not they are there."""
+    return [MAIN, RETAINED, *(stream_name(topic.filter) for topic in settings.topics if topic.keep is not None)]
 
 
 def open_streams(folder: Path, names: list[str] | None = None) -> tuple[dict[str, StreamReader], list[str]]:
@@ -282,8 +290,8 @@ def _trim(streams: Mapping[str, Stream], settings: Settings, restored: RestoredB
 def _sizes(folder: Path) -> dict[str, int]:
     """Returns the bytes on disk of each stream."""
     return {
-        path.name: sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-        for path in sorted(folder.iterdir()) if path.is_dir()
+        name: sum(file.stat().st_size for file in (folder / name).iterdir() if file.is_file())
+        for name in streams_in(folder)
     }  # fmt: skip
 
 

@@ -47,6 +47,7 @@ from headway.server.journal.entries import (
 from headway.server.journal.writing import BACKLOG_BYTES_MAX, JournalWriter
 from headway.server.protocols import QUEUES
 from headway.store.journal import (
+    LOCK_NAME,
     REAL,
     Corrupt,
     Files,
@@ -54,11 +55,11 @@ from headway.store.journal import (
     Locked,
     ReadableStream,
     StoredEntry,
+    is_stream_name,
     opened,
     read_all,
     write_all,
 )
-from headway.store.staged import STAGED
 
 # -- progress ----------------------------------------------------------------------------------------------------------
 #
@@ -403,8 +404,8 @@ def start(
     recorded = [topic.filter for topic in topics if topic.keep is not None]
     archive = Archive(wall_offset)
     wall_offset_s = wall_offset()
-    names = list(dict.fromkeys([MAIN, RETAINED, *map(stream_name, recorded), *streams_in(folder)]))
     try:
+        names = list(dict.fromkeys([MAIN, RETAINED, *map(stream_name, recorded), *streams_in(folder)]))
         for line in store.open(names, repair=repair, checked=progress.checked):
             log.warning("journal: %s", line)
         streams = {name: store.stream(name) for name in names}
@@ -421,7 +422,7 @@ def start(
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:
         store.finish()
-        raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
+        raise ConfigError(_told(folder, error)) from error
     journal.restored(found.reserved, found.snapshots, len(set_aside))
     journal.begin()
     if found.sessions or found.queues or retained:
@@ -432,7 +433,15 @@ def start(
 
 
 def streams_in(folder: Path) -> list[str]:
-    """Returns the names of the streams in a journal's folder."""
+    """Returns the names of the streams in a journal's folder. Raises OSError."""
     if not folder.is_dir():
         return []
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != STAGED)
+    return sorted(path.name for path in folder.iterdir() if is_stream_name(path.name) and path.is_dir())
+
+
+def _told(folder: Path, error: OSError) -> str:
+    """Returns an error in words. Another folder helps only if this one cannot be used at all."""
+    why, path = error.strerror or str(error), Path(error.filename or folder)
+    if folder in path.parents and path.name != LOCK_NAME:
+        return f"journal: {path}: {why.lower()}"
+    return f"journal.path {folder}: {why}; choose another folder"

@@ -21,9 +21,11 @@ Rules:
 """
 
 from headway.store.journal.disk import REAL, Buffer, Files, RealFiles, opened, read_all, write_all, write_file
-from headway.store.journal.journal import LOCK_NAME, Journal, Locked
+from headway.store.journal.journal import Journal, Locked
 from headway.store.journal.manifest import (
+    LOCK_NAME,
     MANIFEST_NAME,
+    is_stream_name,
     manifest_of,
     missing_segments,
     write_manifest,
@@ -34,8 +36,8 @@ from headway.store.journal.segments import Corrupt, Entry, SegmentStats, StoredE
 from headway.store.journal.stream import Stream
 
 __all__ = [
-    "Buffer", "check", "Corrupt", "Entry", "Files", "joined", "Journal", "LOCK_NAME", "Locked", "MANIFEST_NAME",
-    "manifest_of", "manifest_scan", "missing_segments", "opened", "read_all", "read_losses", "ReadableStream", "REAL",
-    "RealFiles", "SegmentStats", "StoredEntry", "Stream", "StreamReader", "StreamReport", "streams_of", "write_all",
-    "write_file", "write_manifest",
+    "Buffer", "check", "Corrupt", "Entry", "Files", "is_stream_name", "joined", "Journal", "LOCK_NAME", "Locked",
+    "MANIFEST_NAME", "manifest_of", "manifest_scan", "missing_segments", "opened", "read_all", "read_losses",
+    "ReadableStream", "REAL", "RealFiles", "SegmentStats", "StoredEntry", "Stream", "StreamReader", "StreamReport",
+    "streams_of", "write_all", "write_file", "write_manifest",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -19,13 +21,19 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 
+class Misplaced(OSError):
+    """Something else is in the place of a file or a folder, such as a pipe or a link to nothing; ``strerror`` says
+    what. It had no bytes of the journal, so callers take it for a missing file that cannot be written either."""
+
+
 class Files(Protocol):
     """Calls on files. All raise OSError. A file is a descriptor; offsets are in bytes."""
 
     def create(self, path: Path) -> int:
         """Returns a new file, to read and write. Raises FileExistsError."""
 
-    def open(self, path: Path, *, read_only: bool = False) -> int: ...
+    def open(self, path: Path, *, read_only: bool = False) -> int:
+        """Raises FileNotFoundError; Misplaced."""
 
     def write(self, fd: int, views: Sequence[Buffer], offset: int) -> int:
         """Returns how many bytes were written, possibly fewer than given."""
@@ -43,7 +51,8 @@ class Files(Protocol):
 
     def size(self, path: Path) -> int: ...
 
-    def names(self, folder: Path) -> list[str]: ...
+    def names(self, folder: Path) -> list[str]:
+        """Raises FileNotFoundError; Misplaced."""
 
     def make_folder(self, path: Path) -> None:
         """Creates a folder and its parents durably."""
@@ -57,7 +66,7 @@ class Files(Protocol):
         """Brings the names in a folder to disk."""
 
     def lock(self, path: Path) -> int:
-        """Opens a file, or creates it, and locks it until it is closed. Raises BlockingIOError."""
+        """Opens a file, or creates it, and locks it until it is closed. Raises BlockingIOError; Misplaced."""
 
 
 class RealFiles:
@@ -67,6 +76,7 @@ class RealFiles:
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path, *, read_only: bool = False) -> int:
+        _demand(path, stat.S_IFREG)  # before it is opened: to open a pipe would wait for a writer
         return os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC)
 
     def write(self, fd: int, views: Sequence[Buffer], offset: int) -> int:
@@ -88,7 +98,11 @@ class RealFiles:
         return os.stat(path).st_size
 
     def names(self, folder: Path) -> list[str]:
-        return os.listdir(folder)
+        try:
+            return os.listdir(folder)
+        except OSError:
+            _demand(folder, stat.S_IFDIR)
+            raise
 
     def make_folder(self, path: Path) -> None:
         if path.is_dir():
@@ -114,13 +128,33 @@ class RealFiles:
             os.close(fd)
 
     def lock(self, path: Path) -> int:
-        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
+            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            _demand(path, stat.S_IFREG)
+            raise
+        try:
+            _demand(path, stat.S_IFREG)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             os.close(fd)
             raise
         return fd
+
+
+_KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+
+
+def _demand(path: Path, kind: int) -> None:
+    """Raises Misplaced unless there is a file or a folder (``kind``, of the module stat); OSError."""
+    try:
+        found = stat.S_IFMT(os.stat(path).st_mode)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) or not path.is_symlink():
+            raise
+        raise Misplaced(errno.EINVAL, "a link that leads nowhere is in its place", str(path)) from None
+    if found != kind:
+        raise Misplaced(errno.EINVAL, f"{_KINDS.get(found, 'a device')} is in its place", str(path))
 
 
 REAL: Files = RealFiles()

@@ -9,7 +9,6 @@ it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,14 +16,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from headway.store.journal.disk import Files, opened, read_all, write_all
-from headway.store.journal.manifest import MANIFEST_NAME, Manifest, segment_paths
-from headway.store.journal.recovery import accept_losses, manifest_scan, recovery_scan, refuse
+from headway.store.journal.disk import Files, Misplaced, opened, read_all, write_all
+from headway.store.journal.manifest import LOCK_NAME, MANIFEST_NAME, Manifest, is_stream_name, segment_paths
+from headway.store.journal.recovery import accept_losses, manifest_scan, misplaced, recovery_scan, refuse, set_aside
 from headway.store.journal.segments import FREED, LOSSES, Entry, ordinal_of
 from headway.store.journal.stream import SEGMENT_BYTES, Stream
-
-LOCK_NAME = "lock"
-_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 class Locked(Exception):
@@ -59,12 +55,12 @@ class Journal:
         for each thing that was cut or lost. Raises Locked; Corrupt, unless ``repair``; OSError. After an error nothing
         is open."""
         for name in names:
-            if not _NAME.fullmatch(name) or name in (LOCK_NAME, MANIFEST_NAME):
+            if not is_stream_name(name):
                 raise ValueError(f"{name!r} cannot be a stream's name")
         self._files.make_folder(self.folder)
-        self._lock()
+        said = self._lock(repair=repair)
         try:
-            return self._opened(list(names), repair, checked) if names else []
+            return said + self._opened(list(names), repair, checked) if names else said
         except BaseException:
             self.close()
             raise
@@ -88,12 +84,15 @@ class Journal:
             found[0].give_up_to(max(scan.awaited for scan in found))
         for stream, scan in zip(streams, found, strict=True):
             accept_losses(self._files, stream.folder, scan)
+        own = [loss for loss in losses if loss.path == self.folder / MANIFEST_NAME]
+        if own:
+            with suppress(FileNotFoundError):
+                set_aside(self._files, self.folder / MANIFEST_NAME)
         manifest.streams = {name: listed[name] for name in listed.keys() - gone.keys() - set(names)}
         manifest.streams |= {name: entry for name, scan in zip(names, found, strict=True) if (entry := scan.listed)}
         with suppress(OSError):  # of a full disk: it stays stale, and nothing is written to a stream before it
             manifest.write()
-        said = [str(loss) for loss in losses if loss.path == self.folder / MANIFEST_NAME]
-        said += [str(loss) for loss in unopened]
+        said = [str(loss) for loss in own + unopened]
         for stream, scan in zip(streams, found, strict=True):
             said += stream.resume(scan)
             self._streams[stream.folder.name] = stream
@@ -215,15 +214,25 @@ class Journal:
 
     # -- the lock ---------------------------------------------------------------------------------------------------
 
-    def _lock(self) -> None:
-        path = self.folder / LOCK_NAME
+    def _lock(self, *, repair: bool) -> list[str]:
+        """Returns a sentence if something else was in the lock's place."""
+        path, said = self.folder / LOCK_NAME, list[str]()
         try:
-            self._lock_fd = self._files.lock(path)
+            try:
+                self._lock_fd = self._files.lock(path)
+            except Misplaced as error:
+                loss = misplaced(path, error)
+                if not repair:
+                    refuse([loss])
+                set_aside(self._files, path)
+                said.append(str(loss))
+                self._lock_fd = self._files.lock(path)
         except BlockingIOError:
             raise Locked(self.folder, self._owner(path)) from None
         with suppress(OSError):  # only a hint for a second broker that finds the lock taken
             self._files.truncate(self._lock_fd, 0)
             write_all(self._files, self._lock_fd, [f"{os.getpid()}\n".encode()], 0)
+        return said
 
     def _owner(self, path: Path) -> int | None:
         with suppress(OSError, ValueError), opened(self._files, path, read_only=True) as fd:

@@ -23,13 +23,14 @@ where there is one, a missing manifest is damage, too.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from headway.store.journal.disk import Files, opened, read_all, write_file
+from headway.store.journal.disk import Files, Misplaced, opened, read_all, write_file
 from headway.store.journal.segments import (
     LISTED_VERSION,
     BadHeader,
@@ -40,10 +41,22 @@ from headway.store.journal.segments import (
 )
 
 MANIFEST_NAME = "manifest"
+LOCK_NAME = "lock"
 VERSION = 1
-READ_BYTES = 64 * 1024
+MANIFEST_BYTES_MAX = 64 * 1024 * 1024
+"""A stream takes some 250 bytes, so a larger file is none of ours, and is not read to its end."""
 _CRC_BYTES = 9
 """Bytes of the last line: the CRC-32 of the text before, in hexadecimal, and a line feed."""
+
+
+_STREAM_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+_TAKEN = LOCK_NAME, MANIFEST_NAME, "staged"  # the folder of staged parts, which stands above this room
+
+
+def is_stream_name(name: str) -> bool:
+    """True if a stream can have the name. Other folders beside the streams, such as ``lost+found`` or a copy that
+    somebody made, are not the journal's, and nothing reads them."""
+    return _STREAM_NAME.fullmatch(name) is not None and name not in _TAKEN
 
 
 class ListedSegment(msgspec.Struct, frozen=True):
@@ -96,24 +109,27 @@ def _listed(header: SegmentHeader) -> ListedSegment:
 
 
 def read_manifest(files: Files, folder: Path) -> dict[str, ListedStream] | None:
-    """Returns the listed streams by name; None if there is no manifest. Raises BadManifest, OSError."""
+    """Returns the listed streams by name; None if there is no manifest. Raises BadManifest, Misplaced, OSError."""
     path = folder / MANIFEST_NAME
     try:
         with opened(files, path, read_only=True) as fd:
-            data = b""
-            while more := read_all(files, fd, READ_BYTES, len(data)):  # its size is that of a file that may replace it
-                data += more
+            data = read_all(files, fd, MANIFEST_BYTES_MAX + 1, 0)  # its size is that of a file that may replace it
     except FileNotFoundError:
         return None
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise BadManifest(f"it is longer than {MANIFEST_BYTES_MAX} bytes")
     text, crc = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
     if crc != _crc(text):
         raise BadManifest("its checksum is wrong")
     try:
         content = msgspec.json.decode(text, type=_Content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadManifest(str(error)) from None
     if content.version != VERSION:
         raise BadManifest(f"a manifest of version {content.version}; this Headway knows version {VERSION}")
+    odd = [name for name in content.streams if not is_stream_name(name)]
+    if odd:
+        raise BadManifest(f"it lists {odd[0]!a:.80}, which cannot be a stream's name")
     return content.streams
 
 
@@ -171,11 +187,11 @@ def headers_of(files: Files, folder: Path) -> list[SegmentHeader]:
     """Returns the valid headers of a stream's segments, in order. Raises OSError."""
     headers = []
     for path in segment_paths(files, folder):
-        with SegmentReader(files, path) as reader:
-            try:
+        try:
+            with SegmentReader(files, path) as reader:
                 headers.append(reader.header())
-            except BadHeader:
-                continue
+        except (BadHeader, Misplaced):
+            continue
     return headers
 
 
@@ -197,7 +213,7 @@ def missing_segments(files: Files, folder: Path) -> dict[str, list[Path]]:
         before = read_manifest(files, folder) or {}
         there = {name: [ordinal_of(path.name) or 0 for path in segment_paths(files, folder / name)] for name in before}
         after = read_manifest(files, folder) or {}
-    except BadManifest:
+    except (BadManifest, Misplaced):
         return {}
     missing: dict[str, list[Path]] = {}
     for name in before.keys() & after.keys():
@@ -210,8 +226,8 @@ def missing_segments(files: Files, folder: Path) -> dict[str, list[Path]]:
 
 
 def segment_paths(files: Files, folder: Path) -> list[Path]:
-    """Returns the files of a stream's segments, in order; none if there is no folder. Raises OSError."""
+    """Returns the paths of a stream's segments, in order; none if there is no folder. Raises OSError."""
     try:
         return [folder / name for name in sorted(files.names(folder)) if ordinal_of(name) is not None]
-    except FileNotFoundError:
+    except (FileNotFoundError, Misplaced):
         return []

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from headway.store.journal.disk import REAL, FileCache, Files, read_all
+from headway.store.journal.disk import REAL, FileCache, Files, Misplaced, read_all
 from headway.store.journal.segments import (
     BATCH_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -465,7 +465,11 @@ def indexed(files: Files, folder: Path) -> tuple[list[SegmentIndex], list[str]]:
     with ExitStack() as stack:
         found: list[tuple[SegmentReader, SegmentIndex]] = []
         for name in sorted(name for name in files.names(folder) if ordinal_of(name) is not None):
-            reader = stack.enter_context(SegmentReader(files, folder / name))
+            try:
+                reader = stack.enter_context(SegmentReader(files, folder / name))
+            except Misplaced as error:
+                said.append(f"{folder / name}: {error.strerror}; it is passed over")
+                continue
             try:
                 found.append((reader, SegmentIndex(reader.path, reader.header())))
             except BadHeader as error:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from headway.store.journal.disk import REAL, Files, opened, read_all, write_all
+from headway.store.journal.disk import REAL, Files, Misplaced, opened, read_all, write_all
 from headway.store.journal.manifest import (
+    LOCK_NAME,
     MANIFEST_NAME,
     BadManifest,
     ListedStream,
     is_listed,
+    is_stream_name,
     listed_stream,
     read_manifest,
 )
@@ -115,6 +118,10 @@ class Torn(NamedTuple):
         )
 
 
+def misplaced(path: Path, error: Misplaced) -> Loss:
+    return Loss(path, None, 0, error.strerror or str(error))
+
+
 @dataclass
 class RecoveryScan:
     token: int | None = None
@@ -134,7 +141,8 @@ class RecoveryScan:
     torn: Torn | None = None
     unfinished: list[Path] = field(default_factory=list)
     unreadable: list[Path] = field(default_factory=list)
-    """Segments that had a header, and in which neither a header nor a batch can be found."""
+    """Segments that had a header, and in which neither a header nor a batch can be found; and what is in the place of a
+    segment, or of the folder, without being one."""
     headless: list[Path] = field(default_factory=list)
     """Segments with a damaged header. In ``segments`` they have a reconstructed one."""
     awaited: int = 0
@@ -267,6 +275,9 @@ class _Scanner:
             names = sorted(self.files.names(self.folder))
         except FileNotFoundError:
             names = []
+        except Misplaced as error:
+            self._misplaced(self.folder, error)
+            names = []
         ends = {self.listed.first.ordinal, self.listed.last.ordinal} if self.listed is not None else set()
         for name in names:
             ordinal = ordinal_of(name)
@@ -274,7 +285,12 @@ class _Scanner:
                 continue
             self.found.next_ordinal = ordinal + 1
             path = self.folder / name
-            with SegmentReader(self.files, path) as reader:
+            try:
+                reader = SegmentReader(self.files, path)
+            except Misplaced as error:
+                self._misplaced(path, error)
+                continue
+            with reader:
                 try:
                     header = self._checked(reader.header(), ordinal)
                     known.append((path, header))
@@ -288,6 +304,10 @@ class _Scanner:
                         damaged.append((path, ordinal, str(error)))
         known += [guess for path, ordinal, why in damaged if (guess := self._guess(path, ordinal, why))]
         return sorted(known)
+
+    def _misplaced(self, path: Path, error: Misplaced) -> None:
+        self.found.unreadable.append(path)
+        self.found.losses.append(misplaced(path, error))
 
     def _checked(self, header: SegmentHeader, ordinal: int) -> SegmentHeader:
         if header.name != self.folder.name or header.ordinal != ordinal:
@@ -468,7 +488,12 @@ class _Scanner:
 
 
 UNREADABLE = ".unreadable"
-"""Ends the name of a segment that was set aside."""
+"""Ends the name of a segment that was set aside, or of what was in the place of a file."""
+
+
+def set_aside(files: Files, path: Path) -> None:
+    """Renames what is in a file's place. Raises OSError."""
+    files.rename(path, path.with_name(path.name + UNREADABLE))
 
 
 def refuse(losses: Sequence[Loss]) -> None:
@@ -495,9 +520,9 @@ def accept_losses(files: Files, folder: Path, found: RecoveryScan) -> None:
     """Records the losses, so that the next start accepts them. Raises OSError."""
     if not found.losses:
         return
-    files.make_folder(folder)
     for path in found.unreadable:
-        files.rename(path, path.with_name(path.name + UNREADABLE))
+        set_aside(files, path)
+    files.make_folder(folder)
     for segment in found.segments:
         if segment.path in found.headless:
             with opened(files, segment.path) as fd:
@@ -563,10 +588,10 @@ def verify(folder: Path, files: Files = REAL) -> StreamReport:
 def streams_of(folder: Path, files: Files = REAL) -> list[Path]:
     """Returns the folders of a journal that have streams. Raises OSError."""
     found = []
-    for name in sorted(files.names(folder)):
+    for name in filter(is_stream_name, sorted(files.names(folder))):
         try:
             inside = files.names(folder / name)
-        except (NotADirectoryError, FileNotFoundError):  # the manifest's partial file comes and goes
+        except (Misplaced, FileNotFoundError):
             continue
         if any(ordinal_of(file) is not None for file in inside):
             found.append(folder / name)
@@ -579,6 +604,8 @@ def manifest_scan(files: Files, folder: Path, folders: Sequence[Path]) -> tuple[
     path, unknown = folder / MANIFEST_NAME, "so whether segments are missing is not known"
     try:
         listed = read_manifest(files, folder)
+    except Misplaced as error:
+        return {}, [Loss(path, None, 0, f"{error.strerror}, {unknown}")]
     except BadManifest as error:
         return {}, [Loss(path, 0, files.size(path), f"{error}, {unknown}")]
     if listed is None and any(is_listed(files, stream) for stream in folders):
@@ -586,13 +613,24 @@ def manifest_scan(files: Files, folder: Path, folders: Sequence[Path]) -> tuple[
     return listed or {}, []
 
 
-def check(folder: Path, files: Files = REAL) -> list[StreamReport]:
-    """Verifies every stream, and the manifest: a damaged one has a report without segments. Raises OSError."""
+def check(folder: Path, files: Files = REAL, expected: Collection[str] = ()) -> list[StreamReport]:
+    """Verifies every stream, and the manifest and the lock: if they are damaged, there is a report without segments.
+    ``expected``: names of streams to look for although nothing may tell that they exist. Raises OSError."""
     streams = {path.name: path for path in streams_of(folder, files)}
     listed, losses = manifest_scan(files, folder, list(streams.values()))
+    losses = _lock_scan(files, folder / LOCK_NAME) + losses
     reports = [StreamReport(folder, [], [str(loss) for loss in losses], [])] if losses else []
-    names = sorted({*streams, *listed})
+    names = sorted({*streams, *listed, *expected})
     return reports + [checked(folder / name, files) for name in names]
+
+
+def _lock_scan(files: Files, path: Path) -> list[Loss]:
+    try:
+        with suppress(FileNotFoundError), opened(files, path, read_only=True):
+            pass
+    except Misplaced as error:
+        return [misplaced(path, error)]
+    return []
 
 
 def checked(folder: Path, files: Files) -> StreamReport:

@@ -9,6 +9,7 @@ superseded. A segment may be empty.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import struct
@@ -22,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from headway.store.journal.disk import Files, opened, read_all, write_file
+from headway.store.journal.disk import Files, Misplaced, opened, read_all, write_file
 from headway.store.journal.segments import batch
 from headway.store.journal.segments.batch import BATCH_HEADER_BYTES, BadBatch, BatchHeader
 
@@ -126,6 +127,7 @@ class SegmentReader:
     """Reads a segment from end to end, in few calls. To be closed; ``with`` does."""
 
     def __init__(self, files: Files, path: Path) -> None:
+        """Raises Misplaced, OSError."""
         self._files = files
         self.path = path
         self._fd = files.open(path, read_only=True)
@@ -146,7 +148,11 @@ class SegmentReader:
         """Returns the bytes at an offset, fewer at the end of the file. Raises OSError."""
         if offset < self._start or offset + size > self._start + len(self._data):
             wanted = max(0, min(max(size, READ_BYTES), self.size - offset))
-            self._data = read_all(self._files, self._fd, wanted, offset)
+            try:
+                self._data = read_all(self._files, self._fd, wanted, offset)
+            except OSError as error:
+                error.filename = str(self.path)  # the call knows only a descriptor
+                raise
             self._start = offset
         at = offset - self._start
         return memoryview(self._data)[at : at + size]
@@ -240,7 +246,11 @@ def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]
         with opened(files, folder / name, read_only=True) as fd:
             text = read_all(files, fd, files.size(folder / name), 0)
         return [(int(first), int(last)) for first, last in json.loads(text)]
-    except (FileNotFoundError, ValueError, TypeError):
+    except (Misplaced, ValueError, TypeError, OverflowError, RecursionError):
+        return []
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # of the folder: its scan tells that
+            raise
         return []
 
 

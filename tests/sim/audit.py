@@ -250,6 +250,8 @@ def looked_at(world: World) -> None:
             continue
         if model.replaced_by is not None:
             continue  # it is being handed over
+        if not subscription.session.connected and subscription.session.gone_since_s == world.now:
+            continue  # a disk that failed in this look has cost it its connection; the next look discards
         shown, history = subscription.lag_records - subscription.backfill_lag().records, world.history.records
         for action in subscription.case.lasting():
             if action.kind is not ActionKind.DISCARD or subscription.left_out.looks or subscription.backfilling:

@@ -260,6 +260,7 @@ class MqttPeer(ClientSide):
     __slots__ = ("_greeting", "final_expiry_s")
 
     publishes = looked_at = frozenset({Run, Publish, PublishRun})
+    settles = frozenset({PubAck, PubComp, AckRun})
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener)

@@ -63,9 +63,11 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
+    """Types of items that bring records: runs, and items with a ``run``."""
     looked_at: ClassVar[frozenset[type]] = frozenset({Run})
     """Those of these items whose run is at hand: before each of them is asked whether it is wide."""
-    """Types of items that bring records: runs, and items with a ``run``."""
+    settles: ClassVar[frozenset[type]] = frozenset()
+    """Types of items that only settle deliveries. The core knows who is to be sent more for them."""
     faults: ClassVar[tuple[type[HeadwayError], ...]] = (ProtocolError,)
     """Types of errors that are the client's fault."""
     heartbeat_word: ClassVar[bytes] = b""
@@ -176,7 +178,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             budget.left -= decoder.extra_work
             if decoder.remembered_bytes != self._remembered_bytes:
                 self._count_remembered()
-        asked = budget.running is not None  # any item but a bare run
+        asked = budget.running is not None  # something that may have to be answered
         at, count, room, lost, publishes, looked_at = 0, len(items), False, 0, self.publishes, self.looked_at
         why: Iterable[object] = ()
         while (at < count or budget.running is not None) and budget.left > 0 and self.handles:
@@ -212,7 +214,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                     break
                 at += 1
                 budget.left -= 1
-                asked = True
+                asked = asked or kind not in self.settles
                 self.one(item)
             except self.faults as fault:
                 self.blame(fault)

@@ -22,7 +22,7 @@ def consecutive(numbers: Sequence[int], at: int, most: int) -> int:
         return 1
     while found < most:
         first = numbers[at] + found
-        some = tuple(numbers[at + found : at + min(most, 2 * found + 32)])  # what is looked at in vain is not much
+        some = tuple(numbers[at + found : at + min(most, 2 * found + 256)])  # what is looked at in vain is not much
         if some != tuple(range(first, first + len(some))):
             return found + next(n for n, one in enumerate(some) if one != first + n)
         found += len(some)

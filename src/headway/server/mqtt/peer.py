@@ -247,7 +247,7 @@ def _will(packet: Connect) -> Will:
 
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
-ACKS_BYTES = 2 * 512
+ACKS_BYTES = 2 * 2048
 """The packet ids of acknowledgements that are handled at once: in no order, they take some milliseconds."""
 OWN_TOPICS = "topics that start with $ are the broker's own"
 ONE_BY_ONE_WORK = 3

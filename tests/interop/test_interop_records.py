@@ -224,7 +224,7 @@ def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Pat
 
 
 def test_from_earliest_reads_all_that_any_topic_still_holds(start: BrokerFactory, tmp_path: Path) -> None:
-    """Of a filter over several recorded topics, one is trimmed further than the other."""
+    """The filter reads two recorded topics, and one is trimmed further than the other."""
     topics = '[[topic]]\nfilter = "t/small"\nkeep = "200kB"\n[[topic]]\nfilter = "t/#"\nkeep = "1d"\n'
     broker = start(recording(tmp_path / "journal", topics, segment="100kB"))
     with Raw(broker.ports["mqtt"], "publisher") as publisher:

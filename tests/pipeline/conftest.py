@@ -49,8 +49,8 @@ def spark(java: None) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Of ten records of t/a, each a number in 60 kB, only the last are there. Nobody publishes there any more. Of u/a
-    the last are there, of u/b all ten."""
+    """A broker that got ten records of 60 kB in t/a and in u/a, of which it still has the last ones, and ten small ones
+    in u/b, of which it has all. Nobody publishes any more."""
     folder = tmp_path_factory.mktemp("trimmed")
     kept = "".join(f'[[topic]]\nfilter = "{one}"\nkeep = "{keep}"\n'
                    for one, keep in (("t/#", "200kB"), ("u/a", "200kB"), ("u/#", "1d")))  # fmt: skip

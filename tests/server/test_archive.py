@@ -90,7 +90,7 @@ def test_held_records_of_all_streams_are_read_and_only_later_deletes_told() -> N
 
 
 def test_range_of_a_filter_begins_with_what_any_stream_holds() -> None:
-    """It began where the stream that is trimmed the furthest does: what others still held was left out silently."""
+    """Reading once began where the most trimmed topic begins, and left out silently what the others still held."""
     ones, twos = two_streams(Archive(lambda: 0.0))
     sources = [RecordedStream(ones, None), RecordedStream(twos, None)]
 

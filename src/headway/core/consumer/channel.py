@@ -220,9 +220,9 @@ IN_ROWS_MAX = 8192
 """The most deliveries in rows. So it takes some milliseconds at most to make each of them an object."""
 LAPS_MAX = 2
 """Rows are looked for in so many earlier laps of the ids. What is in flight for longer leaves its row."""
-UNPAID_MAX = 16
-"""So many deliveries, or rows of them, a client may have in flight whose memory is not on its tab. They need no room
-there, so that a client with nothing in flight is always sent something, and its acknowledgement asks for more."""
+UNASKED_MAX = 16
+"""So many deliveries, or rows of them, a client may have in flight for which there was no room on its tab. So one with
+nothing in flight is always sent something, and its acknowledgement asks for more."""
 BOUNDLESS = Window(NO_LIMIT)
 """``Channel.whole`` where a session has only one channel. It is shared and never changes."""
 
@@ -232,10 +232,10 @@ class Channel(Window):
 
     __slots__ = (
         "_each",
+        "_granted",
         "_in_rows",
         "_laps",
         "_last_id",
-        "_paid",
         "_rows",
         "by_consumer",
         "id_max",
@@ -274,9 +274,9 @@ class Channel(Window):
         self._laps = 0
         """The ids of all laps before this one: ``id_max`` for each time that ids began again."""
         self.tab = tab
-        """The tab that deliveries in flight are put on; None: that of the session has those of this channel, too."""
-        self._paid = 0
-        """The deliveries, or rows of them, that are on it."""
+        """The tab that counts the memory of deliveries in flight; None: the session's own channel counts this one's."""
+        self._granted = 0
+        """The deliveries, or rows of them, for which there was room on it when more were to be sent."""
         self.by_consumer: DeliveriesByConsumer | None = None
         """Made when somebody asks for the deliveries of one of several consumers."""
         self.in_flight_bytes = in_flight_bytes
@@ -318,6 +318,8 @@ class Channel(Window):
         oldest, wanted = rows[0].first_id, self._laps + delivery_id
         if wanted == oldest:  # most clients settle in order
             return rows[0], 0, 0
+        if wanted == rows[-1].first_id:  # and tell of an arrival soon
+            return rows[-1], len(rows) - 1, 0
         while wanted >= oldest:
             place = bisect_right(rows, wanted, key=_FIRST_ID) - 1
             row = rows[place]
@@ -354,8 +356,8 @@ class Channel(Window):
         left = self.limit - self.used
         if self.orphaned_ids:
             left = min(left, self.id_max - len(self.orphaned_ids) - self.used)
-        unpaid = self.used - self._in_rows + len(self._rows) - self._paid
-        if unpaid >= UNPAID_MAX and left > 0 and not self._pays():
+        asked_for = self.used - self._in_rows + len(self._rows) - self._granted
+        if asked_for >= UNASKED_MAX and left > 0 and not self._pays():
             return 0
         if self.in_flight_bytes.counts and self.whole is BOUNDLESS:  # else the whole has asked
             return left if self.in_flight_bytes.permitted else min(left, 0)
@@ -368,26 +370,33 @@ class Channel(Window):
 
     def _pays(self) -> bool:
         """Puts all deliveries in flight on the tab, if there is room. Returns whether there is."""
-        if self.tab is not None and not self.tab.has_room(DELIVERY_BYTES * (self.objects - self._paid)):
+        if self.tab is not None and not self.tab.has_room(self._uncounted_bytes):
             return False
+        self._granted = self.objects
         self.settle_tab()
         return True
 
     @property
+    def _uncounted_bytes(self) -> int:
+        """The bytes of deliveries in flight that are not on the tab yet."""
+        assert self.tab is not None
+        return DELIVERY_BYTES * self.objects - self.tab.amounts.get(UNSETTLED, 0)
+
+    @property
     def wait_reason(self) -> str:
         """Why it gets no more deliveries whatever its client permits, in words; empty: it does."""
-        if self.tab is not None and self.objects - self._paid >= UNPAID_MAX:
+        if self.tab is not None and self.objects - self._granted >= UNASKED_MAX:
             try:
-                self.tab.check(DELIVERY_BYTES * (self.objects - self._paid))
+                self.tab.check(self._uncounted_bytes)
             except Refused as refused:
                 return str(refused)
         return self.in_flight_bytes.wait_reason
 
     def settle_tab(self) -> None:
-        """Puts what is in flight now on the tab, whether or not there is room."""
-        self._paid = self.objects
+        """Puts what is in flight now on the tab, whether or not there is room. It grants nothing more."""
+        self._granted = min(self._granted, self.objects)
         if self.tab is not None:
-            self.tab.put(UNSETTLED, DELIVERY_BYTES * self._paid)
+            self.tab.put(UNSETTLED, DELIVERY_BYTES * self.objects)
 
     def next_id(self) -> int:
         """Returns a free delivery id. Called only while there is room (``left``), so there is one."""

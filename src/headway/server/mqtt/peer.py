@@ -471,7 +471,9 @@ class MqttPeer(ClientSide):
         broker, session = self.engine.broker, self.granted
         numbers = numbers_of(ids)
         if kind is PubAck or (kind is PubComp and not session.channel.orphaned_ids):
-            return broker.acknowledge_all(session, sorted(numbers))
+            if numbers[-1] - numbers[0] != len(numbers) - 1:  # then neighbours stand together
+                return broker.acknowledge_all(session, sorted(numbers))
+            return broker.acknowledge_all(session, numbers)
         if kind is PubComp:
             for number in numbers:
                 broker.on_pubcomp(session, number, self.engine.now())

@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.fuzz import seeded
 from tests.fuzz.seeded import mutated
@@ -74,6 +74,7 @@ cuts = st.lists(st.integers(0, 400), max_size=6)
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda more: HEADERS[Layer.SASL] + more), cuts)
+@example(b"A\x00", [1])
 @fuzz()
 def test_random_bytes_first(data: bytes, cuts: list[int]) -> None:
     same_whatever_the_cuts(data, cuts, b"")

@@ -70,6 +70,8 @@ cuts = st.lists(st.integers(0, 400), max_size=6)
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda more: OFFERED + more), cuts)
+@example(b"A\x00", [1])
+@example(b"AMQP\x00\x00\x09\x01", [1, 5])
 @fuzz()
 def test_random_bytes_first(data: bytes, cuts: list[int]) -> None:
     same_whatever_the_cuts(lambda: AmqpDecoder(MESSAGE_MAX), data, cuts)

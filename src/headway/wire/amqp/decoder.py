@@ -132,7 +132,7 @@ class AmqpDecoder(FrameDecoder[Item]):
         n = len(data)
         if self.version is None and items_max:
             if n < HEADER_BYTES and b"AMQP".startswith(data[:4]):
-                self.tail.need_bytes = HEADER_BYTES
+                self.tail.need_bytes = n + 1  # a byte that is wrong is told as soon as it is there
                 return 0
             self.version = version_asked(data[:HEADER_BYTES])
             items.append(Opening(self.version))

@@ -126,7 +126,8 @@ class Amqp1Decoder(FrameDecoder[Item]):
             self._fail(pos, error)
             self._partial.clear()
             return n
-        self.tail.need_bytes = HEADER_BYTES
+        # A byte of the first header that is wrong is told as soon as it is there.
+        self.tail.need_bytes = n + 1 if self.layer is None else HEADER_BYTES
         return pos
 
     def _opening(self, data: bytes, pos: int, items: list[Item]) -> int:

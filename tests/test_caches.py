@@ -120,7 +120,7 @@ TABLES: dict[str, str] = {
     "Holdings._known": COUNTED, "Retained._tree": "bytes_max, and the pool's tables_limit",
     "State._entries": "its bytes are in the pool, and what goes beyond that is evicted",
     "State._deleted": "DELETES_MAX", "State.seeking": COUNTED, "State.readings": COUNTED, "Place.passes": COUNTED,
-    "Focus._lost": COUNTED, "PendingReplies._waiting": "a client that is not answered is not read on",
+    "Focus._lost": COUNTED, "PendingReplies._waiting": "OUT_BYTES_MAX a client, counted as clients' memory",
 }  # fmt: skip
 """The dictionaries and queues of the objects that the broker has once, or once for each exchange or user: by class and
 attribute, the reason why each has an end."""

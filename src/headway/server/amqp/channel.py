@@ -51,6 +51,8 @@ CHANNEL_BYTES = 1200
 QUEUES_PER_WORK = 32
 TAGS_PER_WORK = 8
 """How many queues are woken, and how many consumers are stopped or let go on, in the time of one unit of work."""
+REPLIES_PER_WORK = 32
+"""How many pending replies are looked at in that time."""
 
 
 class AmqpChannel:
@@ -143,8 +145,8 @@ class AmqpChannel:
         self._become(CLOSED if self._committing is None else COMMITTING)
         self._transaction.forget()
         self._transaction = NO_TRANSACTION
-        self.peer.pending_replies.drop_channel(self.number)
-        self.peer.pending_declares.drop_channel(self.number)
+        for replies in (self.peer.pending_replies, self.peer.pending_declares):
+            self.peer.budget.left -= replies.drop_channel(self.number) // REPLIES_PER_WORK
         self.tags.clear()
         if self._committing is None:
             self._publisher.over()

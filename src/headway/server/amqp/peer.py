@@ -430,6 +430,7 @@ class AmqpPeer(ClientSide):
 
     def over(self) -> None:
         self._handshake.over()
+        self.pending_declares.over()
 
     def leave(self, session: Session, reason: Reason) -> None:
         for channel in self.channels.values():

@@ -438,6 +438,7 @@ class Amqp1Peer(ClientSide):
 
     def over(self) -> None:
         self._greeting.over()
+        self.pending_links.over()
 
     def leave(self, session: Session, reason: Reason) -> None:
         self.finish_without(session)  # before what it settles is requeued

@@ -337,8 +337,8 @@ class Amqp1Session(SessionSide):
         if self.gone:
             return
         self.gone = True
-        self.peer.pending_replies.drop_channel(self.number)
-        self.peer.pending_links.drop_channel(self.number)
+        for replies in (self.peer.pending_replies, self.peer.pending_links):
+            self.peer.budget.left -= replies.drop_channel(self.number) // LOOK_SHARE
         self.links.leave()
         self.session.tab.add(GONE_BACK, -GONE_BACK_BYTES * len(self._gone_back))
         self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())

@@ -19,7 +19,7 @@ from itertools import count, islice
 from math import inf
 
 from headway.core.base import Reason, format_duration
-from headway.server.connections.connection import Connection
+from headway.server.connections.connection import OUT_BYTES_MAX, Connection
 from headway.server.journal import JournalWriter
 from headway.server.logins import network_of
 
@@ -168,18 +168,29 @@ class Connections:
 # -- pending replies ---------------------------------------------------------------------------------------------------
 #
 # Pending replies: the broker confirms a record to its publisher only when the journal has it.
+#
+# A client that pipelines requests while the disk is full is owed ever more replies. So no more is read of one that is
+# owed ``OUT_BYTES_MAX`` until it is owed half of that.
+
+
+REPLY_BYTES = 150
+"""What a reply that waits takes up besides its bytes."""
+COUNTED_BYTES = 4 * 1024
+"""What waits is counted as memory of clients in portions of so many bytes, not at each reply."""
 
 
 class PendingReplies:
     """Pending replies of one connection, in the order in which they are sent. Without a journal none of them waits."""
 
-    __slots__ = ("_connection", "_journal", "_waiting")
+    __slots__ = ("_bytes", "_connection", "_counted_bytes", "_journal", "_waiting")
 
     def __init__(self, connection: Connection, journal: JournalWriter | None) -> None:
         self._connection = connection
         self._journal = journal
         self._waiting: deque[tuple[int, bytes, int]] = deque()
         """Replies that wait: the commit, the frame, and the channel it is sent on."""
+        self._bytes = self._counted_bytes = 0
+        """What they take up, and how much of that is counted."""
 
     @property
     def waiting(self) -> bool:
@@ -190,27 +201,53 @@ class PendingReplies:
         number = 0 if self._journal is None or not kept else self._journal.wait(self)
         if number or self._waiting:
             self._waiting.append((max(number, self._waiting[-1][0] if self._waiting else 0), frame, channel))
+            self._bytes += REPLY_BYTES + len(frame)
+            if self._bytes >= self._counted_bytes + COUNTED_BYTES:
+                self._count()
         else:
             self._connection.out += frame
 
-    def drop_channel(self, channel: int) -> None:
-        """Drops the replies of a channel that is closed: nothing more may be sent on it."""
-        if self._waiting:
+    def _count(self) -> None:
+        self._connection.pool.add_clients(self._bytes - self._counted_bytes)
+        self._counted_bytes = self._bytes
+        if self._bytes > OUT_BYTES_MAX:
+            self.stop_reading()
+
+    def stop_reading(self) -> None:
+        self._connection.pause_reading("confirms")
+
+    def drop_channel(self, channel: int) -> int:
+        """Drops the replies of a channel that is closed: nothing more may be sent on it. Returns how many were looked
+        at."""
+        looked_at = len(self._waiting)
+        if looked_at:
             self._waiting = deque(answer for answer in self._waiting if answer[2] != channel)
+            self._bytes = sum(REPLY_BYTES + len(frame) for _, frame, _ in self._waiting)
+        self.fewer()
+        return looked_at
+
+    def over(self) -> None:
+        """Drops all of them: the connection has ended."""
+        if self._waiting and self._journal is not None:
+            self._journal.forget(self)
+        self._waiting.clear()
+        self._bytes = 0
         self.fewer()
 
     def fewer(self) -> None:
         """Called when some of the replies may have gone."""
+        if self._counted_bytes:
+            self._count()
+            if self._bytes <= OUT_BYTES_MAX // 2:
+                self._connection.resume_reading("confirms")
 
     def on_commit(self, number: int) -> None:
         """Sends what waited for commits up to this one, which the journal now has."""
         waiting, connection = self._waiting, self._connection
-        if not connection.open:
-            waiting.clear()
-            self.fewer()
-            return
         while waiting and waiting[0][0] <= number:
-            connection.out += waiting.popleft()[1]
+            frame = waiting.popleft()[1]
+            self._bytes -= REPLY_BYTES + len(frame)
+            connection.out += frame
         if waiting and self._journal is not None:
             self._journal.wait(self)
         connection.out_soon()
@@ -235,7 +272,11 @@ class HoldingReplies(PendingReplies):
         self._connection.pause_reading("journal")
         return True
 
+    def stop_reading(self) -> None:
+        self.hold()
+
     def fewer(self) -> None:
+        super().fewer()
         if self._held and not self.waiting:
             self._held = False
             self._connection.resume_reading("journal")

@@ -313,6 +313,10 @@ class JournalWriter:
         self._waiting[waiter] = None
         return number
 
+    def forget(self, waiter: CommitWaiter) -> None:
+        """Tells the waiter of no commit any more: there is nobody whom it would answer."""
+        self._waiting.pop(waiter, None)
+
     async def flush(self) -> None:
         """Returns when all entries so far are on disk."""
         self._turn_soon()

@@ -82,7 +82,10 @@ class Greeting(PeerPart[ClientSide]):
         self.conversation = Conversation(peer)
 
     def over(self) -> None:
-        self._due = None
+        if self._due is not None:
+            assert self._peer.engine.journal is not None
+            self._peer.engine.journal.forget(self)
+            self._due = None
         self.conversation.over()
         super().over()
 

@@ -442,6 +442,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         self.become(CLOSED)
         self.budget.left -= END_WORK  # if the client has asked for it
         self.over()
+        self.pending_replies.over()
         session, self.session = self.session, None
         if session is not None:
             if self._remembered_bytes and session.outlet is self.connection:

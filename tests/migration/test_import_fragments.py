@@ -17,7 +17,7 @@ from tests.migration.imported import imported, rules_of, settings_of
 
 from headway.core.base import ConfigError
 from headway.server.config import preset_text
-from headway.server.openwire.consuming import durable_queue
+from headway.server.peers import durable_queue
 
 POLICY = """<broker ... > {} <destinationPolicy> <policyMap> <policyEntries> <policyEntry topic=">" > {}
 </policyEntry> </policyEntries> </policyMap> </destinationPolicy> ... </broker>"""

@@ -452,7 +452,7 @@ class QueueFeeds:
 
 def queue_cost(name: str, terms: QueueTerms) -> int:
     dead_letter_names = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
-    selector_bytes = bytes_of(terms.selector) + len(terms.leaves_out or "")
+    selector_bytes = bytes_of(terms.selector) + len(terms.leaves_out or "") + len(terms.subscriber or "")
     return QUEUE_BYTES + selector_bytes + 4 * len(name) + 2 * len(dead_letter_names)
 
 

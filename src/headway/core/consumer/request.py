@@ -481,6 +481,9 @@ class QueueTerms(msgspec.Struct, frozen=True):
     """The selector of a subscription to topics that is a queue. Records that do not match never enter it."""
     leaves_out: str | None = None
     """The client whose records never enter the queue (``no_local``)."""
+    subscriber: str | None = None
+    """The client whose durable subscription the queue is; empty: of any client without a name; None: it is none, or
+    was made before 1 December 2026."""
 
     @property
     def drops_oldest(self) -> bool:

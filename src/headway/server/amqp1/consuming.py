@@ -34,7 +34,7 @@ from headway.core.selector import compile_work
 from headway.server.amqp1.ports import Link, LinkFault, SessionSide, credit_of
 from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
-from headway.server.peers import check_alone
+from headway.server.peers import check_alone, durable_queue
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.envelope import Amqp1Dialect, Amqp1Envelope
 from headway.wire.amqp1.performatives import Attach, Flow, Source, words
@@ -43,7 +43,6 @@ from headway.wire.dialect import Cut
 
 SETTLED = 1
 """The mode of a sender that settles what it sends at once."""
-DURABLE_PREFIX = "durable."
 DRAIN_WORK = 8
 TURNS_MAX = 2
 """Rounds of one drain; a round sends all that one run of a queue may. What is left is sent in the next turns."""
@@ -102,8 +101,7 @@ class ConsumingLink(Link):
         """Returns the source of a durable subscription whose client asks only for its name."""
         name = self._durable_name()
         check_known(self._session.session.rights, name)
-        queue = self._session.peer.engine.broker.registry.router.queues.get(name)
-        if queue is None:
+        if self._session.peer.queues.of_subscriber(name, self._session.peer.container) is None:
             raise LinkFault(Condition.NOT_FOUND, f"there is no durable subscription '{self.name}' of this container")
         self.durable = True
         return Source(f"queue://{name}", durable=2, expiry_policy="never")
@@ -125,7 +123,7 @@ class ConsumingLink(Link):
         shared one apart."""
         shared = "shared" in words(getattr(self.attach.source, "capabilities", None))
         name = self.name.partition("|")[0] if shared else self.name
-        return f"{DURABLE_PREFIX}{self._session.peer.container}.{name}"
+        return durable_queue(self._session.peer.container, name)
 
     def _consume_durably(self, place: Place, source: Source, wishes: Wishes) -> None:
         shared = "shared" in words(source.capabilities)
@@ -137,7 +135,8 @@ class ConsumingLink(Link):
         check_alone(no_local=wishes.no_local, shared=shared)
         options = parse_options(wishes.options, Use.QUEUE, typed=True)
         filter = filter_of(wanted) if exchange == TOPICS else None
-        queue = queues.subscription(name, options, no_local=wishes.no_local, filter=filter)
+        subscriber = self._session.peer.container
+        queue = queues.subscription(name, subscriber, options, no_local=wishes.no_local, filter=filter)
         queues.bind(queue, wanted, exchange)
         self.durable = True
         self._consume(queue, _without_selector(options), exclusive=not shared)

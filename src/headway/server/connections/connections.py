@@ -174,9 +174,9 @@ class Connections:
 
 
 REPLY_BYTES = 150
-"""What a reply that waits takes up besides its bytes."""
+"""The memory of a reply that waits, besides its bytes."""
 COUNTED_BYTES = 4 * 1024
-"""What waits is counted as memory of clients in portions of so many bytes, not at each reply."""
+"""Memory of clients is counted in portions of so many bytes, not at each reply."""
 
 
 class PendingReplies:
@@ -190,7 +190,7 @@ class PendingReplies:
         self._waiting: deque[tuple[int, bytes, int]] = deque()
         """Replies that wait: the commit, the frame, and the channel it is sent on."""
         self._bytes = self._counted_bytes = 0
-        """What they take up, and how much of that is counted."""
+        """The memory of these, and how much of it is counted."""
 
     @property
     def waiting(self) -> bool:

@@ -42,7 +42,14 @@ from headway.server.openwire.ports import (
     options_of,
     split,
 )
-from headway.server.peers import PeerPart, binding_key_of, filter_of, virtual_topic_of
+from headway.server.peers import (
+    DURABLE_QUEUES,
+    PeerPart,
+    binding_key_of,
+    durable_queue,
+    filter_of,
+    virtual_topic_of,
+)
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
 from headway.wire.openwire.dialect import OpenWireDialect
@@ -201,7 +208,6 @@ PORTION = 32
 """Queues that are looked at in one step."""
 CHARS, MATCHED_CHARS = 16, 32
 """So many characters that are compared are one unit of work; a name counts as so many more."""
-DURABLE_QUEUES = "durable."
 """The prefix of the queues of durable subscriptions, of every protocol that has names for these."""
 Join = Callable[["Consumer", Queue, str], int]
 """Makes a consumer a member of a queue, under a name for that. Returns the work."""
@@ -556,19 +562,19 @@ class Consuming(PeerPart[ClientSide]):
         name = durable_queue(peer.client_id, info.subscription or "")
         key = binding_key_of(parts[0].name)
         check_known(peer.granted.rights, name)
-        known = self._peer.queues.found(name)
+        known = peer.queues.of_subscriber(name, peer.client_id)
         if known is not None and known.members.any_consumer:
             raise JmsFault(f"the durable subscription {info.subscription!r} is in use", STATE_ERROR)
         filter = filter_of(parts[0].name)
-        queue = peer.queues.subscription(name, options, no_local=info.no_local, filter=filter)
+        queue = peer.queues.subscription(name, peer.client_id, options, no_local=info.no_local, filter=filter)
         peer.queues.bind(queue, key)
         self._consume(consumer, queue, "durable")
 
     def remove_subscription(self, name: str) -> None:
         """Ends a durable subscription. Raises :class:`JmsFault`."""
-        peer = self._peer
-        peer.granted.rights.check(Operation.DECLARE, queue_object(durable_queue(peer.client_id, name)))
-        queue = peer.queues.found(durable_queue(peer.client_id, name))
+        peer, queue_name = self._peer, durable_queue(self._peer.client_id, name)
+        peer.granted.rights.check(Operation.DECLARE, queue_object(queue_name))
+        queue = peer.queues.of_subscriber(queue_name, peer.client_id)
         if queue is None:
             raise JmsFault(f"there is no durable subscription {name!r}", "javax.jms.InvalidDestinationException")
         if queue.members.any_consumer:
@@ -689,11 +695,6 @@ def _check_count(patterns: list[Pattern]) -> None:
 
 def _is_member(consumer: Consumer, queue: Queue) -> bool:
     return any(queue_behind(one) is queue for one in consumer.subscriptions)
-
-
-def durable_queue(client: str, name: str) -> str:
-    """Returns the name of the queue of a durable subscription."""
-    return f"{DURABLE_QUEUES}{client}.{name}"
 
 
 def _is_of(consumer: ConsumerId, session: SessionId) -> bool:

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -200,12 +201,15 @@ def _bad(name: str, text: str) -> Refused:
 # -- named queues ------------------------------------------------------------------------------------------------------
 
 
+log = logging.getLogger("headway")
+
 DURABLE = QueueTerms(durable=True)
 TEMPORARY = QueueTerms(exclusive=True)
 SUBSCRIBED = QueueTerms(exclusive=True, auto_delete=True)
 """The terms of a subscription's queue that ends with it."""
 TEMPORARY_NAMES = "amq.temp-"
 """The prefix of the names of temporary queues. No client can declare such a name."""
+DURABLE_QUEUES = "durable."
 
 
 def with_selector(terms: QueueTerms, selector: str | None) -> QueueTerms:
@@ -239,6 +243,12 @@ def check_alone(*, no_local: bool, shared: bool) -> None:
     if no_local and shared:
         text = "a shared subscription gets the messages of all its clients: noLocal is for subscriptions of one"
         raise Refused(Reason.PRECONDITION_FAILED, text)
+
+
+def durable_queue(client: str, name: str) -> str:
+    """Returns the name of the queue of a client's durable subscription. Both names may have dots, so two clients'
+    subscriptions may have one name (``NamedQueues.of_subscriber``)."""
+    return f"{DURABLE_QUEUES}{client}.{name}"
 
 
 def is_temporary(name: str) -> bool:
@@ -289,22 +299,36 @@ class NamedQueues:
                 raise
         return queue
 
+    def of_subscriber(self, name: str, subscriber: str) -> Queue | None:
+        """Returns the queue of a durable subscription of this client's; None: there is none. Raises :class:`Refused`
+        if it is another client's."""
+        queue = self.found(name)
+        if queue is not None and queue.terms.subscriber not in (None, subscriber):
+            text = f"the queue {name[:200]!r} is the durable subscription of another client: another name is needed"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        return queue
+
     def subscription(
-        self, name: str, options: SubscriptionOptions, terms: QueueTerms = DURABLE, *, no_local: bool = False,
-        filter: str | None = None,
+        self, name: str, subscriber: str | None, options: SubscriptionOptions, terms: QueueTerms = DURABLE, *,
+        no_local: bool = False, filter: str | None = None,
     ) -> Queue:  # fmt: skip
-        """Returns the queue of a named subscription to topics, and makes it if there is none. If ``no_local``, the
-        client's own records do not enter it. Another selector, ``no_local`` where it was not said before, or another
-        ``filter`` (None: any) makes it another subscription: the one before ends, with what waits for it (JMS 2.0,
-        ``createDurableConsumer``), unless its next consumer would be refused. Raises :class:`Refused`."""
+        """Returns the queue of a named subscription to topics, and makes it if there is none. ``subscriber``: the
+        client whose it is (``QueueTerms``). If ``no_local``, the client's own records do not enter it. Another
+        selector, ``no_local`` where it was not said before, or another ``filter`` (None: any) makes it another
+        subscription: the one before ends, with what waits for it (JMS 2.0, ``createDurableConsumer``), unless its next
+        consumer would be refused. Raises :class:`Refused`."""
         wanted = self._with_no_local(with_selector(terms, options.selector), no_local)
-        known = self.found(name)
+        wanted = msgspec.structs.replace(wanted, subscriber=subscriber)
+        known = self.found(name) if subscriber is None else self.of_subscriber(name, subscriber)
         if known is not None and (_is_another(known.terms, wanted) or filter not in (None, *known.filters)):
             self._session.rights.check(Operation.DECLARE, queue_object(name))
             request = SubscribeRequest(f"$queue/{name}", QUEUES.dialect, options=options)
             self.queues.check_consumer(self._session, request)
-            self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), if_unused=True,
-                               by=self._session)  # fmt: skip
+            queue, now = self.queues.queue(self._session, name), self._engine.now()
+            waited = self.queues.delete(queue, now, if_unused=True, by=self._session)
+            if waited:
+                text = "%s: the durable subscription %r has other terms now: %d records that waited for it are gone"
+                log.info(text, self._session.client, name, waited)
         return self.named(name, wanted)
 
     def temporary(self, selector: str | None = None, *, no_local: bool = False) -> Queue:

@@ -37,6 +37,7 @@ from headway.server.peers import (
     PeerPart,
     binding_key_of,
     check_alone,
+    durable_queue,
     filter_of,
     is_temporary,
     log_patience,
@@ -166,7 +167,7 @@ class Subscriber(PeerPart[ClientSide]):
         named = peer.named
         if kind is Kind.TEMP_TOPIC:
             kind, name = Kind.TOPIC, name_of_topic(peer.temporaries.address(destination).name)
-        durable = self._durable_name(headers, destination)
+        durable, subscriber = self._durable_name(headers, destination)
         exclusive = any(name in headers for name in NAMES) or flag(headers, "exclusive")
         match kind:
             case Kind.TOPIC | Kind.REPLY_TOPIC if durable is None and ack == "auto":
@@ -183,7 +184,8 @@ class Subscriber(PeerPart[ClientSide]):
                     check_alone(no_local=_no_local(headers), shared=not exclusive)
                     if len(durable.encode()) > NAME_BYTES_MAX:
                         raise Refused(Reason.PRECONDITION_FAILED, f"the name {durable[:60]!r}... is too long")
-                    kept = named.subscription(durable, asked, _kept_terms(headers), no_local=_no_local(headers))
+                    terms, no_local = _kept_terms(headers), _no_local(headers)
+                    kept = named.subscription(durable, subscriber, asked, terms, no_local=no_local)
                     queue = self._bound(kept, bound, exchange)
             case Kind.TEMP_QUEUE:
                 options = self._options(headers, Use.QUEUE)
@@ -230,23 +232,26 @@ class Subscriber(PeerPart[ClientSide]):
         self._peer.budget.left -= compile_work(options.selector)
         return options
 
-    def _durable_name(self, headers: Headers, destination: Destination) -> str | None:
-        """Returns the name of a durable subscription's queue; None: the subscription is not durable."""
+    def _durable_name(self, headers: Headers, destination: Destination) -> tuple[str | None, str | None]:
+        """Returns the name of a durable subscription's queue, and the client whose it is (``QueueTerms.subscriber``;
+        None: of whoever names the queue itself). No name: the subscription is not durable."""
         if destination.kind not in (Kind.TOPIC, Kind.EXCHANGE):
-            return None
+            return None, None
+        client = self._peer.client_id
         name = next((headers[one] for one in NAMES if headers.get(one)), None)
         if name is not None:
-            if not self._peer.client_id:
+            if not client:
                 text = "a durable subscription needs a client-id in CONNECT, by which it is found again"
                 raise Refused(Reason.PRECONDITION_FAILED, text)
-            return f"durable.{self._peer.client_id}.{name}"
+            return durable_queue(client, name), client
         if not _is_durable(headers):
-            return headers.get("x-queue-name")
+            return headers.get("x-queue-name"), None
         if "id" not in headers:
             raise StompFault(NO_HEADER, "a durable subscription has no id, by which it is found again")
-        whose = f"{self._peer.client_id}." if self._peer.client_id else ""
+        if headers.get("x-queue-name"):
+            return headers["x-queue-name"], None
         of = destination.name if destination.kind is Kind.TOPIC else f"{destination.name}/{destination.key}"
-        return headers.get("x-queue-name") or f"durable.{whose}{headers['id']}.{of}"
+        return durable_queue(f"{client}.{headers['id']}" if client else headers["id"], of), client or ""
 
     def _bound(self, queue: Queue, key: str, exchange: str) -> Queue:
         """Binds a durable subscription's queue to its topics, and to no others."""
@@ -272,7 +277,8 @@ class Subscriber(PeerPart[ClientSide]):
             return False
         found = [one.reader.queue.name for one in held.subscriptions if one.reader.queue is not None] if held else []
         if named is not None and not found:
-            found = [f"durable.{peer.client_id}.{named}"]
+            found = [durable_queue(peer.client_id, named)]
+            peer.named.of_subscriber(found[0], peer.client_id)
         for queue_name in found:
             peer.named.delete(queue_name)
             peer.budget.left -= SUBSCRIBE_WORK

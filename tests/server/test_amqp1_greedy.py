@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 from tests.server.pretended import Socket
+from tests.test_caches import kept_bytes
 
 from headway.server.amqp1.links import LINK_BYTES, LINKS_MAX
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.amqp1.ports import credit_of
+from headway.server.amqp1.session import HANDLE_MAX, SESSION_BYTES
 from headway.wire.amqp1 import values as writing
-from headway.wire.amqp1.performatives import Attach, Begin, Detach, End, Flow, Open, Source, Target
+from headway.wire.amqp1.performatives import Attach, Begin, Detach, End, Flow, Open, Source, Target, build
 from headway.wire.amqp1.replies import ACCEPTED, frame, write, write_disposition
+from headway.wire.amqp1.values import Described, read
 
 
 @pytest.fixture
@@ -43,6 +48,19 @@ def transfer(handle: int, number: int, body: bytes, sections: bytes = b"") -> by
     head = frame(0, 0x14, fields)[8:]
     content = head + sections + writing.described(0x75, writing.binary(body))
     return (8 + len(content)).to_bytes(4, "big") + b"\2\0\0\0" + content
+
+
+def performatives(said: bytes) -> list[object]:
+    """What the broker said."""
+    found: list[object] = []
+    at = 0
+    while at < len(said):
+        size = int.from_bytes(said[at : at + 4], "big")
+        value, _ = read(said, at + 8, at + size)
+        if isinstance(value, Described):
+            found.append(build(value))
+        at += size
+    return found
 
 
 def filled(house: House, count: int, size: int = 10) -> Greedy:
@@ -90,6 +108,81 @@ def test_links_are_counted_and_have_an_end(house: House) -> None:
     assert greedy.tab["links"] < 2001 * 2 * LINK_BYTES
     greedy.say(write(0, End()))
     assert "links" not in greedy.tab
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["refused", "ended"])
+def test_links_whose_end_a_client_does_not_confirm_take_up_no_more_than_is_counted(house: House, ended: bool) -> None:
+    greedy = client(house)
+    greedy.say(begin(1) + sender(0, "queue://work", 1))  # what is made once, for whoever comes first
+
+    def fill(number: int) -> None:
+        greedy.say(begin(number + 2))
+        for start in range(0, HANDLE_MAX + 1, 128):
+            some = range(start, start + 128)
+            if ended:  # each attach ends the link before it
+                attaches = [sender(handle, "queue://work", number + 2, name="again") for handle in some]
+            else:
+                attaches = [write(number + 2, Attach("n", handle, False)) for handle in some]
+            greedy.say(b"".join(attaches))
+
+    kept = kept_bytes(fill, 2)
+    assert len(greedy.connection.peer_side.sessions) == 4  # type: ignore[attr-defined]
+    assert kept <= sum(greedy.tab.values()) + 60_000
+
+
+def test_handles_of_links_that_were_refused_are_free_once_the_client_confirms_that(house: House) -> None:
+    one = client(house)
+    assert b"the link has no target" in one.say(write(0, Attach("n", 4095, False)))
+    one.say(write(0, Detach(4095, True)) + sender(4095, "queue://work"))
+    assert list(one.connection.peer_side.sessions[0].links) == [4095]  # type: ignore[attr-defined]
+    one.say(write(0, Attach("n", 7, False)))
+    assert b"the handle 7 is in use" in one.say(sender(7, "queue://work"))
+
+
+def test_sessions_are_counted(house: House) -> None:
+    greedy = client(house)
+    kept = kept_bytes(lambda number: greedy.say(begin(number + 1)), 255)
+    assert greedy.tab["sessions"] == 256 * SESSION_BYTES
+    assert kept <= 255 * SESSION_BYTES
+    greedy.say(b"".join(write(channel, End()) for channel in range(100)))
+    assert greedy.tab["sessions"] == 156 * SESSION_BYTES
+    greedy.say(write(100, Detach(1)))
+    assert greedy.tab["sessions"] == 155 * SESSION_BYTES, "the broker has ended it"
+    greedy.say(b"".join(write(channel, End()) for channel in range(100, 256)))
+    assert "sessions" not in greedy.tab
+
+
+def test_sessions_beyond_what_a_client_may_take_up_are_refused(house: House) -> None:
+    greedy = client(house)
+    greedy.connection.pool.client_share = 0.001
+    session = greedy.connection.peer_side.session
+    assert session is not None
+    answers = performatives(greedy.say(b"".join(map(begin, range(1, 256)))))
+    assert session.tab.bytes <= session.tab.limit
+    begins, ends = ([one for one in answers if isinstance(one, kind)] for kind in (Begin, End))
+    assert len(begins) == 255
+    assert {end.error.condition for end in ends} == {"amqp:resource-limit-exceeded"}
+    assert "most of it sessions; it may take up" in ends[0].error.description
+    greedy.say(write(255, End()) + write(0, End()) + write(1, End()))
+    assert performatives(greedy.say(begin(255))) == [Begin(255, 0, 0x7FFF_FFFF, 0x7FFF_FFFF, HANDLE_MAX)]
+    assert greedy.connection.open
+
+
+@pytest.mark.parametrize("one", [sender, receiver])
+def test_what_links_that_have_ended_leave_behind_in_their_session_is_counted(
+    house: House, one: Callable[[int, str, int], bytes]
+) -> None:
+    greedy = client(house)
+
+    def fill(number: int) -> None:
+        greedy.say(begin(number + 1))
+        greedy.say(b"".join(one(handle, "topic://a.b", number + 1) for handle in range(700)))
+        greedy.say(b"".join(write(number + 1, Detach(handle, True)) for handle in range(699)))
+
+    fill(0)
+    before = sum(greedy.tab.values())
+    kept = kept_bytes(lambda number: fill(number + 1), 3)
+    assert kept <= sum(greedy.tab.values()) - before
 
 
 def test_what_browsers_have_not_taken_is_counted(house: House) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 from tests.server.amqp_stage import House
-from tests.server.test_amqp1_greedy import client, filled, receiver, sender, transfer
+from tests.server.test_amqp1_greedy import client, filled, performatives, receiver, sender, transfer
 
 from headway.wire.amqp1 import values as writing
-from headway.wire.amqp1.performatives import Attach, Detach, Flow, Source, Target, build
+from headway.wire.amqp1.performatives import Attach, Detach, Flow, Source, Target
 from headway.wire.amqp1.replies import frame, write
-from headway.wire.amqp1.values import Described, read, skip
+from headway.wire.amqp1.values import skip
 
 ATTACH = 0x12
 
@@ -20,19 +20,6 @@ ATTACH = 0x12
 @pytest.fixture
 def house() -> House:
     return House()
-
-
-def performatives(said: bytes) -> list[object]:
-    """What the broker said."""
-    found: list[object] = []
-    at = 0
-    while at < len(said):
-        size = int.from_bytes(said[at : at + 4], "big")
-        value, _ = read(said, at + 8, at + size)
-        if isinstance(value, Described):
-            found.append(build(value))
-        at += size
-    return found
 
 
 def attaches(said: bytes) -> list[Attach]:

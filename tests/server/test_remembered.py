@@ -10,6 +10,7 @@ from tests.server.amqp_stage import Client as Amqp
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 from tests.server.test_unfinished import stomp
+from tests.test_caches import kept_bytes
 from tests.wire import openwire_frames as frames
 from tests.wire.test_amqp_decoder import message, method, raw
 
@@ -68,6 +69,45 @@ def test_channels_of_amqp(house: House) -> None:
     for number in range(2, 102):
         client.say(Channel.Close(0, "", 0, 0), channel=number)
     assert tab.amounts["channels"] < 2000
+
+
+def test_channels_of_amqp_that_had_consumers(house: House) -> None:
+    """Tables do not shrink: a channel after the other has many consumers, and keeps one."""
+    client = Amqp(house, channels=4)
+    client.declare("work")
+    tab = client.peer.session.tab  # type: ignore[union-attr]
+    tags = [f"t{number}" for number in range(700)]
+
+    def fill(channel: int) -> None:
+        client.say(*(Basic.Consume(queue="work", consumer_tag=tag) for tag in tags), channel=channel)
+        client.say(*(Basic.Cancel(consumer_tag=tag) for tag in tags[1:]), channel=channel)
+        client.heard.clear()
+        client.bytes, client._asked = b"", 0
+
+    fill(1)
+    before = tab.bytes
+    kept = kept_bytes(lambda number: fill(number + 2), 3)
+    assert kept <= tab.bytes - before
+    for number in range(1, 5):
+        client.say(Channel.Close(0, "", 0, 0), channel=number)
+    assert "channels" not in tab.amounts
+
+
+def test_channels_of_amqp_whose_end_a_client_does_not_confirm(house: House) -> None:
+    client = Amqp(house)
+    tab = client.peer.session.tab  # type: ignore[union-attr]
+    faulty = [method(Channel.Open(), number) + method(Basic.Ack(9), number) for number in range(2043)]
+
+    def fill(number: int) -> None:
+        client.sock.incoming.append(faulty[number + 2])
+        house.run()
+        client.sock.taken.clear()
+
+    fill(2040)
+    before = tab.bytes
+    assert kept_bytes(fill, 2000) <= tab.bytes - before + 60_000
+    client.run()
+    assert client.say(Channel.CloseOk(), Channel.Open(), channel=500) == ["500 Channel.OpenOk"]
 
 
 def test_headers_of_messages_of_amqp_that_have_not_come_whole(house: House) -> None:

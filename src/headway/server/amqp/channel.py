@@ -48,6 +48,8 @@ from headway.wire.amqp.replies import write_method
 from headway.wire.amqp.scan import PublishedRun
 
 CHANNEL_BYTES = 1200
+PLACE_BYTES = 250
+"""The memory of a consumer's places in the tables of its channel: they stay when it ends, for tables do not shrink."""
 QUEUES_PER_WORK = 32
 TAGS_PER_WORK = 8
 """How many queues are woken, and how many consumers are stopped or let go on, in the time of one unit of work."""
@@ -57,8 +59,8 @@ REPLIES_PER_WORK = 32
 
 class AmqpChannel:
     __slots__ = (
-        "_committing", "_publisher", "_transaction", "core", "last_queue", "mode", "number", "peer", "prefetch",
-        "queues", "reply_queue", "session", "state", "tag_numbers", "tags",
+        "_committing", "_most", "_publisher", "_transaction", "core", "last_queue", "mode", "number", "peer",
+        "prefetch", "queues", "reply_queue", "session", "state", "tag_numbers", "tags",
     )  # fmt: skip
 
     def __init__(self, peer: ClientSide, session: Session, number: int) -> None:
@@ -80,6 +82,8 @@ class AmqpChannel:
         """Prefetch of later consumers (basic.qos)."""
         self.tags: dict[str, Subscription] = {}
         """Consumers by tag."""
+        self._most = 0
+        """So many consumers there were at once."""
         self.tag_numbers: Iterator[int] = count(1)
         """Numbers of the tags that the broker makes. None comes twice, so none has to be looked for."""
         self._publisher = Publisher(self, session)
@@ -156,8 +160,15 @@ class AmqpChannel:
             self.peer.engine.broker.registry.deferred.begin(
                 self._committing.commit, self.now(), client=self.session, whole=True
             )
-        self.session.tab.add(CHANNELS, -CHANNEL_BYTES)
+        self.session.tab.add(CHANNELS, -CHANNEL_BYTES - PLACE_BYTES * self._most)
         self.queues.close_channel(self.session, self.core, self.now())
+
+    def keep(self, tag: str, subscription: Subscription) -> None:
+        """Remembers a consumer."""
+        self.tags[tag] = subscription
+        if len(self.tags) > self._most:
+            self._most = len(self.tags)
+            self.session.tab.add(CHANNELS, PLACE_BYTES)
 
     # -- what a transaction can defer -------------------------------------------------------------------------------
 

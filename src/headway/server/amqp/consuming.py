@@ -53,7 +53,7 @@ def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
         subscription = consume_topics(channel, command, tag, key, _options(channel, arguments, Use.SUBSCRIPTION))
     else:
         subscription = _consume_queue(channel, command, tag)
-    channel.tags[tag] = subscription
+    channel.keep(tag, subscription)
     channel.peer.budget.left -= SUBSCRIBE_WORK
     subscription.let_flow(channel.flows)
     log_patience(subscription)

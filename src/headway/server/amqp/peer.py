@@ -34,7 +34,7 @@ from headway.server.config import ListenerTable
 from headway.server.connections import Connection, HoldingReplies
 from headway.server.engine import Engine
 from headway.server.logins import SCRAM, Refusal
-from headway.server.peers import OPEN, SaslLogin
+from headway.server.peers import OPEN, SaslLogin, Unconfirmed
 from headway.wire.amqp import replies
 from headway.wire.amqp.codes import OFFERED, ReplyCode, Version
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
@@ -241,7 +241,7 @@ class AmqpPeer(ClientSide):
         """Channels that are open."""
         self.pending_declares = HoldingReplies(connection, engine.journal)
         self._handshake = Handshake(self)
-        self._closing_channels: set[int] = set()
+        self._closing_channels = Unconfirmed()
         """Numbers of channels that the broker has closed and the client has not confirmed."""
         self._doing: Item = Heartbeat()
 

@@ -229,10 +229,12 @@ LINKS = "links"
 END_WORK = 16
 LINK_BYTES = 3000
 """The memory of a link, besides its name and its consumer."""
+PLACE_BYTES = 300
+"""The memory of a link's places in the tables of its session: they stay when it ends, for tables do not shrink."""
 
 
 class Links(dict[int, Link]):
-    __slots__ = ("_by_name", "_peer", "_session")
+    __slots__ = ("_by_name", "_most", "_peer", "_session")
 
     def __init__(self, peer: ClientSide, session: Session) -> None:
         super().__init__()
@@ -240,6 +242,8 @@ class Links(dict[int, Link]):
         self._session = session
         self._by_name: dict[tuple[object, bool], Link] = {}
         """The same links, by their names and the client's roles."""
+        self._most = 0
+        """So many links there were at once."""
 
     def check_room(self, attach: Attach) -> None:
         """Raises LinkFault, Refused if the client may not have one more."""
@@ -257,6 +261,9 @@ class Links(dict[int, Link]):
         self[link.handle] = self._by_name[(attach.name, attach.role)] = link
         self._peer.links += 1
         self._session.tab.add(LINKS, _bytes_of(attach))
+        if len(self) > self._most:
+            self._most = len(self)
+            self._session.tab.add(LINKS, PLACE_BYTES)
 
     def forget(self, link: Link) -> None:
         del self[link.handle], self._by_name[(link.name, link.attach.role)]
@@ -282,6 +289,7 @@ class Links(dict[int, Link]):
             elif isinstance(link, ConsumingLink) and link.own is not None:
                 own.append(link.own)
             self.forget(link)
+        self._session.tab.add(LINKS, -PLACE_BYTES * self._most)
         if own:
             engine = self._peer.engine
             engine.broker.registry.deferred.begin(self._delete(own), engine.now(), client=self._session)

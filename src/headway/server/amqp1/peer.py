@@ -23,7 +23,7 @@ from headway.server.config import ListenerTable
 from headway.server.connections import Connection, HoldingReplies
 from headway.server.engine import Engine
 from headway.server.logins import SCRAM
-from headway.server.peers import GUEST, OPEN, NamedQueues, SaslLogin, Transaction
+from headway.server.peers import GUEST, OPEN, NamedQueues, SaslLogin, Transaction, Unconfirmed
 from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
 from headway.wire.amqp1.items import Empty, Frame, Item, Layer, Lost, Opening, SaslFrame, Transfers
 from headway.wire.amqp1.performatives import (
@@ -182,7 +182,7 @@ class Amqp1Peer(ClientSide):
         self.pending_links = HoldingReplies(connection, engine.journal)
         self.closing = False
         self._greeting = Greeting(self)
-        self._leaving: set[int] = set()
+        self._leaving = Unconfirmed()
         """Channels of sessions that the broker has ended, and the client has not yet."""
         self._doing: Item = Empty()
         self._draining = False
@@ -351,6 +351,7 @@ class Amqp1Peer(ClientSide):
             raise connection_fault(Condition.NOT_ALLOWED, f"channel {channel} has a session already")
         self.sessions[channel] = Amqp1Session(self, self.session, channel, said)
 
+        self.session.tab.check(0)  # after it is charged: a session that is refused begins, and ends with the reason
     # -- requests of the broker ---------------------------------------------------------------------------------------
 
     def _of(self, core: Channel) -> Amqp1Session | None:

@@ -28,7 +28,7 @@ from headway.server.amqp1.ports import (
 )
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
-from headway.server.peers import Settle, settle, settle_in_steps
+from headway.server.peers import Settle, Unconfirmed, settle, settle_in_steps
 from headway.wire.amqp1.items import Lost, Transfers
 from headway.wire.amqp1.performatives import (
     Accepted,
@@ -52,6 +52,8 @@ from headway.wire.amqp1.replies import ACCEPTED, error, write, write_disposition
 from headway.wire.amqp1.values import Condition
 
 HANDLE_MAX = 4095
+SESSIONS, SESSION_BYTES = "sessions", 1800
+"""The memory of a session, with a bit for each handle in ``leaving``, besides its links."""
 GONE_BACK_MAX = 4096
 """So many deliveries that went back to their queues are remembered, the last ones."""
 GONE_BACK, GONE_BACK_BYTES = "gone_back", 100
@@ -64,8 +66,9 @@ class Amqp1Session(SessionSide):
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
         super().__init__(peer, session, number, begin)
+        session.tab.add(SESSIONS, SESSION_BYTES)
         self.links = Links(peer, session)
-        self.leaving: set[int] = set()
+        self.leaving = Unconfirmed()
         """Handles of links that the broker has ended, and the client has not yet."""
         self._cut_upto = -1
         """The last delivery when the broker ended a link of topics; no delivery of such links is in flight."""
@@ -342,3 +345,4 @@ class Amqp1Session(SessionSide):
         self.links.leave()
         self.session.tab.add(GONE_BACK, -GONE_BACK_BYTES * len(self._gone_back))
         self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())
+        self.session.tab.add(SESSIONS, -SESSION_BYTES)

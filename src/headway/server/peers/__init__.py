@@ -36,6 +36,7 @@ from headway.server.peers.publishing import (
     take_merge_away,
 )
 from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Transaction
+from headway.server.peers.unconfirmed import Unconfirmed
 from headway.server.peers.undecided import Choice, Undecided
 
 __all__ = [
@@ -44,5 +45,5 @@ __all__ = [
     "GUEST", "is_temporary", "log_patience", "MATCHES", "merges", "name_of_topic", "NamedQueues", "NO_PATCHES",
     "NO_TRANSACTION", "NoTransaction", "OPEN", "parts_of", "PeerPart", "PORTION", "read_alternate", "read_terms",
     "remember", "SaslLogin", "settle", "Settle", "settle_in_steps", "take_merge_away", "topic_named", "Transaction",
-    "Undecided", "virtual_topic_of", "WAITING",
+    "Unconfirmed", "Undecided", "virtual_topic_of", "WAITING",
 ]

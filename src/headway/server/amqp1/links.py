@@ -206,7 +206,7 @@ class CoordinatorLink(Link):
         try:
             transaction.check_named()
         except Refused as error:
-            raise LinkFault(Condition.TRANSACTION_ROLLBACK, str(error)) from error
+            raise LinkFault(Condition.ROLLBACK, str(error)) from error
         transaction.commit = self._commit(transaction, delivery_id)
         self._session.peer.budget.begin(transaction.commit)
 
@@ -215,7 +215,7 @@ class CoordinatorLink(Link):
         try:
             yield from transaction.done(session.peer, lambda: session.peer.session is None)
         except Refused as error:  # what came before it stays
-            outcome = rejected(Condition.TRANSACTION_ROLLBACK, str(error))
+            outcome = rejected(Condition.ROLLBACK, str(error))
         if not session.gone:
             session.settle(delivery_id, delivery_id, outcome, kept=True)
 

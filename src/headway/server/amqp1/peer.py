@@ -33,6 +33,7 @@ from headway.wire.amqp1.performatives import (
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
     Open,
     SaslInit,
@@ -108,13 +109,12 @@ class Greeting(SaslLogin[ClientSide]):
 
     def _start(self, mechanism: str, response: bytes) -> None:
         peer = self._peer
-        if mechanism not in self._offered:
+        scram = peer.engine.logins.scram() if mechanism == SCRAM else None  # None: also if a reload took it back
+        if mechanism not in self._offered or (mechanism == SCRAM and scram is None):
             self._refuse(f"mechanism {mechanism!r} is not offered here")
             return
         certified = peer.connection.stream.user
-        if mechanism == SCRAM:
-            scram = peer.engine.logins.scram()
-            assert scram is not None
+        if scram is not None:
             self._converse(scram, response)
             return
         login = read_plain(response, malformed) if mechanism == PLAIN else GUEST
@@ -264,7 +264,8 @@ class Amqp1Peer(ClientSide):
             case Open():
                 self._open(performative)
             case Close(failure):
-                said = f": {failure.condition} {failure.description or ''}".rstrip() if failure else ""
+                named = isinstance(failure, Error)
+                said = f": {failure.condition} {failure.description or ''}".rstrip() if named else ""
                 self.end_with(write(0, Close()), Reason.NORMAL, f"the client said goodbye{said}")
             case Begin():
                 self._begin(channel, performative)
@@ -350,8 +351,8 @@ class Amqp1Peer(ClientSide):
         if channel in self.sessions or channel in self._leaving:
             raise connection_fault(Condition.NOT_ALLOWED, f"channel {channel} has a session already")
         self.sessions[channel] = Amqp1Session(self, self.session, channel, said)
-
         self.session.tab.check(0)  # after it is charged: a session that is refused begins, and ends with the reason
+
     # -- requests of the broker ---------------------------------------------------------------------------------------
 
     def _of(self, core: Channel) -> Amqp1Session | None:

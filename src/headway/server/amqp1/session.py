@@ -301,8 +301,15 @@ class Amqp1Session(SessionSide):
             return  # a client repeats it as it settles what its commit has settled already
         if transaction is None:
             raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
-        do = self._outcome(state.outcome, settled=True)
-        assert do is not None
+        try:
+            do = self._outcome(state.outcome, settled=True)
+            if do is None:
+                text = "received is no outcome, and a transaction settles with one"
+                raise SessionFault(Condition.INVALID_FIELD, text)
+        except SessionFault as fault:
+            text = f"an outcome in the transaction was refused: {fault}"
+            transaction.spoil(Refused(Reason.PRECONDITION_FAILED, text))
+            raise
         unknown = len(ids) <= last - said.first & MASK
         if self._has_gone_back(said.first, last) or (unknown and self._number(said.first) <= self._cut_upto):
             text = "the broker has ended the link of a delivery that it settles"
@@ -344,5 +351,5 @@ class Amqp1Session(SessionSide):
             self.peer.budget.left -= replies.drop_channel(self.number) // LOOK_SHARE
         self.links.leave()
         self.session.tab.add(GONE_BACK, -GONE_BACK_BYTES * len(self._gone_back))
-        self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())
         self.session.tab.add(SESSIONS, -SESSION_BYTES)
+        self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())

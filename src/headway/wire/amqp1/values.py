@@ -52,7 +52,7 @@ class Condition(IntEnum):
     MESSAGE_SIZE_EXCEEDED = 42
     STOLEN = 43
     UNKNOWN_ID = 50
-    TRANSACTION_ROLLBACK = 51
+    ROLLBACK = 51
 
     @property
     def symbol(self) -> str:

@@ -21,7 +21,6 @@ from tests.interop.waiting import PATIENCE_S, holds, until
 from tests.server.test_tls_stream import Client, Told, context_of
 
 from headway.core.base import Reason
-from headway.core.log import Pool
 from headway.server.connections.socket_outlet import SocketOutlet
 from headway.server.connections.turn_budget import ConnectionState
 from headway.server.progress import Glances, PeerSockets, PieceBudget, RoomLooks
@@ -170,8 +169,7 @@ def in_websocket(near: socket.socket, far: socket.socket, _folder: Path) -> Byte
     far.sendall(request("/mqtt", "localhost", "mqtt")[0])
     loop: Any = SimpleNamespace(add_reader=lambda _, call: call(), remove_reader=lambda *_: None)
     near.setblocking(True)  # for the request
-    stream = WebSocketStream(PlainStream(near), Rules(("/mqtt",), None, {"mqtt": "mqtt"}), PROTOCOLS, loop,
-                             Pool("", 1 << 30, 0))  # fmt: skip
+    stream = WebSocketStream(PlainStream(near), Rules(("/mqtt",), None, {"mqtt": "mqtt"}), PROTOCOLS, loop)
     stream.open(Told())
     near.setblocking(False)
     assert stream.ready

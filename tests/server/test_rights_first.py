@@ -122,11 +122,11 @@ def test_a_client_without_rights_is_told_so_before_its_options_are_read(
     house = House(PERMITTED)
     monkeypatch.setattr(house.logins, "right_password", b"pw" if row.protocol == "openwire" else b"right")
     peer, said = LOGINS[row.protocol]
-    sock, pool = Socket(), house.broker.registry.pool_of("mqtt")
+    sock = Socket()
     if row.protocol == "websocket":
         rules = Rules(("/mqtt",), None, {"mqtt": "mqtt"}, "mqtt")
         monkeypatch.setattr(amqp_stage, "PlainStream", lambda sock: WebSocketStream(
-            PlainStream(sock), rules, PROTOCOLS, house.loop, pool))  # fmt: skip
+            PlainStream(sock), rules, PROTOCOLS, house.loop))  # fmt: skip
     connection = house.accept(sock, "mqtt" if peer is MqttPeer else "amqp", peer)
     for piece in said:
         sock.incoming.append(piece)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from bench.wires.packets import connect, encode_publish, encode_subscribe
+from bench.wires.websocket import BINARY, frame, request
 from tests.interop.waiting import until
 from tests.passwords import cheap_hash
 from tests.server import amqp_stage
@@ -17,6 +19,7 @@ from tests.server.amqp_stage import House
 from tests.server.pretended import Socket
 
 from headway.core.base import Reason
+from headway.core.log import Shares
 from headway.server.connections import Connection, Hangups, reassembly
 from headway.server.connections.connections import SILENT_S, SPEAKING_S, STAGE_LOOKS_MAX
 from headway.server.connections.ends import CLIENTS_LINES_MAX, STRANGERS_LINES_A_S, STRANGERS_LINES_MAX, Lines
@@ -26,7 +29,9 @@ from headway.server.mqtt.peer import MqttPeer
 from headway.server.protocols import PROTOCOLS
 from headway.server.transport import PlainStream, TlsHandshake, TlsStream
 from headway.server.transport import byte_stream as acceptor
-from headway.server.websocket import Rules, WebSocketStream
+from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
+from headway.server.websocket.deflate import INFLATE_BYTES
+from headway.server.websocket.frames import COMPRESSED, CONTINUATION
 from headway.wire.mqtt.packets import Connect, TopicRequest, encode_connect
 
 PLACES = 8
@@ -298,12 +303,11 @@ PARTS: dict[str, bytes] = {
 
 
 def part_stream(kind: str, house: House) -> Callable[[Any], Any]:
-    pool = house.broker.registry.pool_of("")
     rules = Rules(("/mqtt",), None, {"mqtt": "mqtt"}, "mqtt")
     context: Any = None
     return {
         "mqtt": PlainStream,
-        "websocket": lambda sock: WebSocketStream(PlainStream(sock), rules, PROTOCOLS, house.loop, pool),
+        "websocket": lambda sock: WebSocketStream(PlainStream(sock), rules, PROTOCOLS, house.loop),
         "tls": lambda sock: TlsStream(TlsHandshake(sock, context, house.handshakes, "", 1000, "mqtts://here")),
     }[kind]
 
@@ -339,6 +343,68 @@ def test_what_strangers_hold_has_an_end(few_parts: House, kind: str, monkeypatch
         sock.incoming.append(b"")
     few_parts.run()
     assert few_parts.strangers.held_bytes == 0
+
+
+def deflated(data: bytes, *, final: bool) -> bytes:
+    made = zlib.compressobj(wbits=-15)
+    framed = frame(made.compress(data) + made.flush(zlib.Z_SYNC_FLUSH), BINARY, final=final)
+    return bytes((framed[0] | COMPRESSED,)) + framed[1:]
+
+
+OFFERED = request("/mqtt", "localhost", "mqtt", "Sec-WebSocket-Extensions: permessage-deflate")[0]
+
+
+@pytest.fixture
+def compressing(asks: House, monkeypatch: pytest.MonkeyPatch) -> House:
+    pool, rules = asks.broker.registry.pool_of(""), Rules(("/mqtt",), None, {"mqtt": "mqtt"}, "mqtt", compression=True)
+    shared = SharedDeflate(pool, asks.now)
+    monkeypatch.setattr(amqp_stage, "PlainStream", lambda sock: CompressedStream(
+        PlainStream(sock), rules, PROTOCOLS, asks.loop, shared))  # fmt: skip
+    return asks
+
+
+def test_what_zlib_holds_of_messages_of_strangers_has_an_end(
+    compressing: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = compressing.broker.registry.pool_of("")
+    before = pool.clients_bytes
+    monkeypatch.setattr(reassembly, "HELD_SHARE", HELD * (INFLATE_BYTES + 100) / pool.clients_limit)
+    socks = [part(compressing, OFFERED + deflated(login()[:20], final=False)) for _ in range(3 * HELD)]
+    assert [sock.closed for sock in socks] == [True] * 2 * HELD + [False] * HELD
+    assert compressing.strangers.held_bytes >= HELD * INFLATE_BYTES
+    socks[-1].incoming.append(frame(b"", CONTINUATION))
+    compressing.run()
+    assert compressing.strangers.held_bytes < HELD * INFLATE_BYTES, "it is freed, though nothing came of the message"
+    assert pool.clients_bytes == before
+
+
+def test_what_zlib_holds_of_a_clients_message_is_on_its_tab_until_it_is_whole(compressing: House) -> None:
+    client = part(compressing, OFFERED + deflated(login(), final=True))
+    pool = compressing.broker.registry.pool_of("")
+    before = pool.clients_bytes
+    client.incoming.append(deflated(b"\xc0\0", final=False))
+    compressing.run()
+    assert pool.clients_bytes == before + INFLATE_BYTES
+    assert compressing.broker.registry.sessions["c"].tab.amounts["part_packets"] == INFLATE_BYTES
+    client.incoming.append(frame(b"", CONTINUATION))
+    compressing.run()
+    assert pool.clients_bytes == before
+    client.incoming += [deflated(b"\xc0\0", final=False), b""]
+    compressing.run()
+    assert client.closed
+    assert pool.clients_bytes < before
+
+
+def test_a_client_is_told_that_there_is_no_room_for_its_message_that_is_not_whole(compressing: House) -> None:
+    client = part(compressing, OFFERED + deflated(login(), final=True))
+    tab = compressing.broker.registry.sessions["c"].tab
+    tab.other_shares = Shares((tab.bytes + INFLATE_BYTES / 2) / tab.pool.clients_limit, 1.0)
+    client.incoming.append(deflated(b"\xc0\0", final=True))
+    compressing.run()
+    assert not client.closed, "it has come whole"
+    client.incoming.append(deflated(b"\xc0\0", final=False))
+    compressing.run()
+    assert compressing.ends.of("c")[0].reason is Reason.CLIENT_MEMORY
 
 
 def test_a_login_in_two_pieces_is_let_in_while_strangers_hold_all_they_may(few_parts: House) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tracemalloc
 import zlib
 
 import pytest
@@ -16,7 +17,15 @@ from headway.core.log import Pool
 from headway.server.protocols import PROTOCOLS
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate
 from headway.server.websocket.decoder import INFLATED_BYTES_MAX, FrameDecoder
-from headway.server.websocket.deflate import BURST_BYTES, BYTES_PER_S, KEPT_BYTES, PIECE_BYTES, Inflater, accepts
+from headway.server.websocket.deflate import (
+    BURST_BYTES,
+    BYTES_PER_S,
+    INFLATE_BYTES,
+    KEPT_BYTES,
+    PIECE_BYTES,
+    Inflater,
+    accepts,
+)
 
 RULES = Rules(("/mqtt",), None, {"mqtt": "mqtt"}, compression=True)
 TEXT_BYTES = b'{"tail": "N12345", "lat": 40.7, "lon": -74.0, "delay": 17}\n'
@@ -38,7 +47,7 @@ def shared(memory: int = 1 << 30) -> tuple[SharedDeflate, Pool, Clock]:
 def opened(with_: SharedDeflate, offer: str = "permessage-deflate; client_max_window_bits",
            room: int = 1 << 40) -> tuple[CompressedStream, Kernel, str]:  # fmt: skip
     kernel, loop, house = Kernel(), Loop(), House()
-    stream = CompressedStream(kernel, RULES, PROTOCOLS, loop, Pool("", 1 << 30, 0), with_)  # type: ignore[arg-type]
+    stream = CompressedStream(kernel, RULES, PROTOCOLS, loop, with_)  # type: ignore[arg-type]
     stream.open(house)
     kernel.incoming = [request("/mqtt", "localhost", "mqtt", f"Sec-WebSocket-Extensions: {offer}")[0]]
     loop.reader()
@@ -236,11 +245,28 @@ def test_a_bomb_is_read_a_part_at_a_time() -> None:
     got = len(decoder.feed(message(bytes(20_000_000)) + frame(b"behind")))
     parts = 1
     while decoder.more:
-        assert decoder.buffered_bytes < 30_000
+        assert decoder.buffered_bytes < INFLATE_BYTES + 30_000
         got += len(decoder.feed(b""))
         parts += 1
     assert got == 20_000_000 + len(b"behind")
     assert parts > 20_000_000 // INFLATED_BYTES_MAX
+
+
+def test_what_zlib_holds_in_the_middle_of_a_message_counts_and_is_freed_at_its_end() -> None:
+    decoder = FrameDecoder(Inflater())
+    wire = message(TEXT_BYTES * 50, 100, 100)
+    assert decoder.buffered_bytes == 0
+    decoder.feed(wire[:50])
+    assert decoder.buffered_bytes >= INFLATE_BYTES
+    tracemalloc.start()
+    try:
+        inflating = zlib.decompressobj(-15)
+        inflating.decompress(deflated(os.urandom(40_000)))
+        assert 32 * 1024 < tracemalloc.get_traced_memory()[0] <= INFLATE_BYTES
+    finally:
+        tracemalloc.stop()
+    decoder.feed(wire[50:])
+    assert decoder.buffered_bytes == 0
 
 
 @pytest.mark.parametrize("size", [1_000_000, 3000], ids=["one message", "many messages"])

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from bench.wires.websocket import Frames, request
 
 from headway.core.base import Reason
-from headway.core.log import Pool
 from headway.server.protocols import PROTOCOLS
 from headway.server.transport import Buffer, PlainStream
 from headway.server.websocket import Rules, WebSocketStream
@@ -88,10 +87,10 @@ class Loop:
         call(*args)
 
 
-def opened(room: int = 1 << 40, behind: bytes = b"") -> tuple[WebSocketStream, Kernel, Pool]:
+def opened(room: int = 1 << 40, behind: bytes = b"") -> tuple[WebSocketStream, Kernel]:
     """A stream after its handshake, whose answer is not on the wire any more."""
-    kernel, loop, house, pool = Kernel(), Loop(), House(), Pool("", 1 << 30, 0)
-    stream = WebSocketStream(kernel, RULES, PROTOCOLS, loop, pool)  # type: ignore[arg-type]
+    kernel, loop, house = Kernel(), Loop(), House()
+    stream = WebSocketStream(kernel, RULES, PROTOCOLS, loop)  # type: ignore[arg-type]
     stream.open(house)
     kernel.incoming = [request("/mqtt", "localhost", "mqtt")[0] + behind]
     loop.reader()
@@ -99,7 +98,7 @@ def opened(room: int = 1 << 40, behind: bytes = b"") -> tuple[WebSocketStream, K
     assert stream.ready
     assert kernel.wire.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
     kernel.wire, kernel.room = b"", room
-    return stream, kernel, pool
+    return stream, kernel
 
 
 def read(stream: WebSocketStream, kernel: Kernel) -> bytes:

@@ -6,7 +6,6 @@ import logging
 import socket
 from collections.abc import Callable
 
-from headway.core.log import Pool
 from headway.server.config import ListenerTable, TlsContext
 from headway.server.connections import Announcement, Connection, Peer, is_trusted
 from headway.server.engine import Engine
@@ -113,7 +112,7 @@ class Listener:
         # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         pool = engine.broker.registry.pool_of(self.name)
-        connection = Connection(engine, self._stream(sock, pool), address, self.name, pool, engine.now())
+        connection = Connection(engine, self._stream(sock), address, self.name, pool, engine.now())
         engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
         announcement = Announcement(sock, engine.loop) if self.table.proxy_protocol else None
         connection.start(self._peer(connection), announcement)
@@ -136,7 +135,7 @@ class Listener:
     def _speaking(self, protocol: str, connection: Connection) -> Peer:
         return self._peers[protocol](self.engine, connection, self._tables[protocol])
 
-    def _stream(self, sock: socket.socket, pool: Pool) -> ByteStream:
+    def _stream(self, sock: socket.socket) -> ByteStream:
         stream: ByteStream = PlainStream(sock)
         if self.tls is not None:
             limit, most = f"listeners.{self.name}.handshakes_max", self.table.handshakes_max
@@ -144,7 +143,7 @@ class Listener:
         if self._scheme.websocket:
             loop, shared = self.engine.loop, self._shared
             if shared is not None:
-                stream = CompressedStream(stream, self._rules, PROTOCOLS, loop, pool, shared)
+                stream = CompressedStream(stream, self._rules, PROTOCOLS, loop, shared)
             else:
-                stream = WebSocketStream(stream, self._rules, PROTOCOLS, loop, pool)
+                stream = WebSocketStream(stream, self._rules, PROTOCOLS, loop)
         return stream

@@ -11,9 +11,9 @@ import logging
 import socket
 from typing import Protocol
 
-from headway.core.base import Reason
+from headway.core.base import Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
-from headway.core.log import Pool
+from headway.core.log import PARTS, Pool, Tab
 from headway.core.permission import Identity
 from headway.server.connections.linger import Endings, Hangups, Lingering
 from headway.server.connections.proxied import Announcement
@@ -99,9 +99,9 @@ class Peer(Protocol):
 
 class Connection(SocketOutlet):
     __slots__ = (
-        "_ahead_bytes", "_begun", "_read_due", "_sent_all", "address", "admitted", "client", "heard_s", "leaving",
-        "listener", "opened_s", "partial_bytes",
-        "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "unsent_bytes", "username",
+        "_ahead_bytes", "_begun", "_held_bytes", "_read_due", "_sent_all", "_tab", "address", "admitted", "client",
+        "heard_s", "leaving", "listener", "opened_s", "partial_bytes", "peer_side", "pool", "read_bytes",
+        "reading_paused_by", "reassembly", "unsent_bytes", "username",
     )  # fmt: skip
     host: Host
 
@@ -131,6 +131,9 @@ class Connection(SocketOutlet):
         self._sent_all = False
         self._ahead_bytes = 0
         """Bytes that were read while the client was held back."""
+        self._tab: Tab | None = None
+        self._held_bytes = 0
+        """The tab of the client that has logged in, and the bytes on it that the stream holds."""
         self._begun = False
         """Whether the client has said anything."""
         self._read_due = False
@@ -191,6 +194,7 @@ class Connection(SocketOutlet):
         try:
             data = self.stream.receive(self.reassembly.limit_of(self) if self.reassembly.waiting else self.read_bytes)
         except BlockingIOError:
+            self._count_parts()
             self._after_read()
             return
         except OSError as error:
@@ -257,9 +261,28 @@ class Connection(SocketOutlet):
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.end_soon(Reason.CLIENT_GONE, lost(error))  # it came after the last bytes; no reader is called for it
             return
-        reassembly = self.reassembly
-        if self.partial_bytes or reassembly.reading or self.peer_side.buffered_bytes > reassembly.uncounted_bytes:
-            reassembly.update(self, self.peer_side.partial_packet(), self.heard_s)
+        self._count_parts()
+
+    def _count_parts(self) -> None:
+        """Counts what is held of packets that have not come whole, and what the stream holds, on the client's tab or as
+        a stranger's."""
+        reassembly, peer, held_bytes = self.reassembly, self.peer_side, self.stream.held_bytes
+        if peer.session is not None:
+            self._tab = self._tab or peer.session.tab
+            size, held_bytes = held_bytes if held_bytes > reassembly.uncounted_bytes else 0, 0
+            try:
+                if size > self._held_bytes:
+                    self._tab.check(size - self._held_bytes)
+            except Refused as error:  # else one user's streams would use up what all clients may take up
+                self.end_soon(error.reason, str(error), told=True)
+            self._count_held(size)
+        if self.partial_bytes or reassembly.reading or peer.buffered_bytes + held_bytes > reassembly.uncounted_bytes:
+            reassembly.update(self, peer.partial_packet()._replace(stream_bytes=held_bytes), self.heard_s)
+
+    def _count_held(self, size: int) -> None:
+        if self._tab is not None and size != self._held_bytes:
+            self._tab.add(PARTS, size - self._held_bytes)
+            self._held_bytes = size
 
     def pause_reading(self, why: str) -> None:
         """Stops reading. The client's own socket fills up, and the client has to wait."""
@@ -453,6 +476,7 @@ class Connection(SocketOutlet):
         if self.unsent_bytes:
             self._count_unsent(0)
         self._count_ahead(0)
+        self._count_held(0)
         self.peer_side.connection_lost(reason)
         del self.peer_side
         self.host.closed(self, reason, text)

@@ -59,6 +59,8 @@ class PartialPacket(NamedTuple):
     """Number of the packet that began first. It is another one when that packet is whole."""
     unknown_bytes: int = 0
     """The most that may come besides, of packets whose sizes are not known."""
+    stream_bytes: int = 0
+    """Bytes that the stream holds: they count, and need no reservation."""
 
 
 class PacketSource(Protocol):
@@ -171,8 +173,9 @@ class Reassembly:
     def update(self, connection: PacketSource, part: PartialPacket, now: float) -> None:
         """Takes note of a connection's partial packets after a read. Stops reading it if they need a reservation that
         is not to be had."""
-        if part.bytes != connection.partial_bytes:
-            self.holds(connection, part.bytes)
+        held_bytes = part.bytes + part.stream_bytes
+        if held_bytes != connection.partial_bytes:
+            self.holds(connection, held_bytes)
         if not self.reading and part.bytes + part.missing_bytes <= self._small_bytes:
             return  # it needs no reservation, and has none to give back
         granted, used_s, had, grant = 0, 0.0, part.bytes, self.reading.get(connection)

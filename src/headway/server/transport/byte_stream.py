@@ -84,6 +84,11 @@ class ByteStream(ABC):
     def stage(self) -> str:
         """Returns what a stream that is not ready waits for, in words."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory for what was received, and waits in this stream."""
+        return 0
+
     @abstractmethod
     def receive(self, size: int) -> bytes:
         """Returns some ``size`` bytes at most; none at the end of the stream."""

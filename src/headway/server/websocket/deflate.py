@@ -10,7 +10,8 @@ Rules:
 - What is kept counts in the pool, and is ``KEPT_BYTES`` at most.
 - Compression is limited to ``BYTES_PER_S``, so that it never holds up the loop. Beyond that, bytes go out as they are.
 - What a client compressed is decompressed as it comes, a bounded part at a time: a bomb costs what its bytes would
-  cost in clear.
+  cost in clear. In the middle of a message zlib's memory counts as bytes that its client has sent; between two there
+  is none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ KEPT_SHARE = 1 / 16
 BYTES_PER_S = 24 * 1024 * 1024
 BURST_BYTES = 512 * 1024
 _TAIL = b"\x00\x00\xff\xff"
+INFLATE_BYTES = 40 * 1024
+"""The memory that zlib takes up in the middle of a message: its state, and a window of 32 KiB."""
 _KEY_BYTES = 24
 _WINDOWS = {str(bits) for bits in range(8, 16)}
 
@@ -132,31 +135,35 @@ def _size(one: Compressed) -> int:
 class Inflater:
     """Decompresses the messages of one client, as they come."""
 
-    __slots__ = ("_ends", "_inflate", "_left", "done", "more")
+    __slots__ = ("_ends", "_inflate", "_left", "more")
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(-15)
+        self._inflate: zlib._Decompress | None = None
+        """None between messages, for no context is taken over."""
         self._left = b""
         """Compressed bytes that have come and are not decompressed yet."""
         self._ends = False
         """Whether the message has come whole."""
-        self.done = True
-        """Whether the last message has been decompressed to its end."""
         self.more = False
         """Whether there is more to be had without further bytes."""
 
     @property
     def buffered_bytes(self) -> int:
-        return len(self._left)
+        return 0 if self.done else INFLATE_BYTES + len(self._left)
+
+    @property
+    def done(self) -> bool:
+        """Whether the last message has been decompressed to its end."""
+        return self._inflate is None
 
     def feed(self, data: bytes | bytearray, room: int, *, last: bool) -> bytes:
         """Returns up to ``room`` bytes. ``last``: the message ends with this data. Raises zlib.error."""
-        if self.done:
-            self._inflate, self.done = zlib.decompressobj(-15), False
-            self._ends = False
+        if self._inflate is None:
+            self._inflate, self._ends = zlib.decompressobj(-15), False
         self._ends = self._ends or last
         got = self._inflate.decompress(self._left + data + (_TAIL if last else b""), room)
         self._left = self._inflate.unconsumed_tail
         self.more = bool(self._left) or len(got) == room
-        self.done = self._ends and not self.more
+        if self._ends and not self.more:
+            self._inflate = None
         return got

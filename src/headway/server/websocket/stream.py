@@ -25,7 +25,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 from headway.core.base import Reason
-from headway.core.log import Pool, SpillHandle
+from headway.core.log import SpillHandle
 from headway.server.connections import client_of, ended, shown
 from headway.server.transport import Buffer, ByteStream, Opening, StreamError
 from headway.server.websocket.decoder import INFLATED_BYTES_MAX, FrameDecoder, Over
@@ -41,8 +41,6 @@ FRAME_BYTES = 128 * 1024
 SLOW_FRAME_BYTES = 16 * 1024
 ALL_READ_SHARE = 0.75
 """A kernel that takes this share of its room at once had sent nearly all before."""
-UNCOUNTED_BYTES = 1024
-"""Received bytes that are not counted: every connection may take up that much."""
 FILE_BYTES = 64 * 1024
 """Bytes that are read from a file at once. They are not sent from the file itself, because each frame has a header."""
 
@@ -61,20 +59,19 @@ class _Below:
 
 class WebSocketStream(ByteStream):
     __slots__ = (
-        "_below", "_came", "_codecs", "_counted_bytes", "_decoder", "_filler", "_frame_bytes", "_loop", "_opening",
-        "_overhead_bytes", "_owed", "_own", "_pong", "_pool", "_reader", "_refusal", "_room_bytes", "_rules", "_why",
+        "_below", "_came", "_codecs", "_decoder", "_filler", "_frame_bytes", "_loop", "_opening",
+        "_overhead_bytes", "_owed", "_own", "_pong", "_reader", "_refusal", "_room_bytes", "_rules", "_why",
         "pending", "protocol", "ready", "sock", "unsent",
     )  # fmt: skip
 
     def __init__(
-        self, below: ByteStream, rules: Rules, codecs: Mapping[str, Codec], loop: asyncio.AbstractEventLoop, pool: Pool
+        self, below: ByteStream, rules: Rules, codecs: Mapping[str, Codec], loop: asyncio.AbstractEventLoop
     ) -> None:
         self._below = below
         self._rules = rules
         self._codecs = codecs
         self._filler, self.protocol = b"", ""
         self._loop = loop
-        self._pool = pool
         self.sock = below.sock
         self.ready = self.pending = self.unsent = False
         self._opening: Opening | None = None
@@ -90,8 +87,6 @@ class WebSocketStream(ByteStream):
         """Payload of a Pong that waits for the end of a frame."""
         self._overhead_bytes = 0
         """Bytes on the wire that were not given to ``send``."""
-        self._counted_bytes = 0
-        """Received bytes that wait here, as counted in the pool."""
         self._frame_bytes = FRAME_BYTES
         """Size of the frames to come."""
         self._room_bytes = max(FRAME_BYTES, self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
@@ -187,7 +182,6 @@ class WebSocketStream(ByteStream):
             if not data:
                 return b""
         payload = decoder.feed(data, min(size, INFLATED_BYTES_MAX))
-        self._count(decoder.buffered_bytes)
         self._note_pending()
         if decoder.ping is not None:
             self._pong, decoder.ping = decoder.ping, None
@@ -210,12 +204,9 @@ class WebSocketStream(ByteStream):
             return StreamError(f"the client closed the WebSocket ({over.code}){said}")
         return StreamError(f"the WebSocket was closed ({over.code}): {over.text}", Reason.PROTOCOL_ERROR, polite=True)
 
-    def _count(self, held_bytes: int) -> None:
-        """Counts received bytes that wait here, beyond what every connection may take up."""
-        held_bytes = held_bytes if held_bytes > UNCOUNTED_BYTES else 0
-        if held_bytes != self._counted_bytes:
-            self._pool.add_clients(held_bytes - self._counted_bytes)
-            self._counted_bytes = held_bytes
+    @property
+    def held_bytes(self) -> int:
+        return self._decoder.buffered_bytes
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -345,7 +336,6 @@ class WebSocketStream(ByteStream):
         return close(over.code, over.text) if over is not None else close(code_of(self._why[0]), self._why[1])
 
     def last_words(self, words: Sequence[Buffer]) -> list[Buffer]:
-        self._count(0)
         *words, last = [memoryview(view) for view in words]
         missing = self._owed - sum(map(len, words)) - len(last)
         if missing > 0:
@@ -364,7 +354,6 @@ class WebSocketStream(ByteStream):
         return self._below.last_words(told)
 
     def close(self) -> None:
-        self._count(0)
         self._opening = None
         words = b""
         if self.ready:
@@ -396,10 +385,10 @@ class CompressedStream(WebSocketStream):
     __slots__ = ("_agreed", "_shared")
 
     def __init__(
-        self, below: ByteStream, rules: Rules, codecs: Mapping[str, Codec], loop: asyncio.AbstractEventLoop, pool: Pool,
+        self, below: ByteStream, rules: Rules, codecs: Mapping[str, Codec], loop: asyncio.AbstractEventLoop,
         shared: SharedDeflate,
     ) -> None:  # fmt: skip
-        super().__init__(below, rules, codecs, loop, pool)
+        super().__init__(below, rules, codecs, loop)
         self._shared = shared
         self._agreed = False
         """Whether the client takes compressed messages."""

@@ -22,6 +22,7 @@ from headway.core.log.lanes.pool import (
     GRACE_S,
     HIGH_WATER,
     LEVEL_BYTES,
+    PARTS,
     QUERIES,
     QUEUE_BYTES,
     RECEIPT_BYTES,
@@ -49,8 +50,8 @@ from headway.core.log.lanes.pool import (
 __all__ = [
     "ANSWERS", "CHANNELS", "Chunk", "CHUNK_BYTES", "Client", "Coming", "CONSUMER_BYTES", "Cursor", "DECLARED",
     "DELIVERY_BYTES", "DISK_RETRY_S", "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts",
-    "Owners", "Pool", "QUERIES", "QUEUE_BYTES", "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS",
-    "records_between", "REMEMBERED", "RIGHTS", "RoomWanted", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "Shares",
-    "SPILL_BYTES_MIN", "SpillHandle", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS",
-    "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "Owners", "PARTS", "Pool", "QUERIES", "QUEUE_BYTES", "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES",
+    "RECEIPTS", "records_between", "REMEMBERED", "RIGHTS", "RoomWanted", "SELECT_BYTES", "SESSION", "SESSION_BYTES",
+    "Shares", "SPILL_BYTES_MIN", "SpillHandle", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab",
+    "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -58,3 +58,58 @@ def test_the_user_of_a_message_is_who_sent_it(said: str | None, got: str | None,
     reader = Client(house)
     users = [content.properties.user_id for _ in range(count) if (content := reader.take("q")) is not None]
     assert users == [got] * count
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+ONE = frames.message_id(1, 1)
+
+
+@pytest.mark.parametrize("transaction", [b"\0", b"\1\x6f" + pack(">q", 1) + frames.connection_id()])
+@pytest.mark.parametrize("kind", [7, 99, 255])
+def test_an_acknowledgement_of_an_unknown_type_is_refused_and_settles_nothing(kind: int, transaction: bytes) -> None:
+    house = House()
+    one = client(house, frames.wire_format())
+    one.say(frames.message(Type.BYTES_MESSAGE, frames.queue("q"), b"x"))
+    one.say(frames.consumer_info(frames.consumer_id(), frames.queue("q")))
+    assert house.stats("q").unacknowledged == 1
+    answer = one.say(frames.frame(Type.MESSAGE_ACK, b"\0", transaction, frames.consumer_id(), bytes((kind,)), ONE, ONE,
+                                  pack(">i", 1), b"\0"))  # fmt: skip
+    assert b"MessageAck (22) has the unknown type %d" % kind in answer
+    assert not one.connection.open
+    assert (house.stats("q").records, house.stats("q").unacknowledged) == (1, 0)
+
+
+def test_a_destination_is_made_or_ended_and_nothing_else() -> None:
+    house = House()
+    one = client(house, frames.wire_format())
+    one.say(frames.destination_info(frames.queue("a,topic://t,b")))
+    assert house.queues.keys() == {"a", "b"}
+    assert b"DestinationInfo (8) has the unknown operation 2" in one.say(frames.destination_info(frames.queue("c"), 2))
+    assert house.queues.keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("name", ["a.>", "a.*.b", ">", "b,a.>"])
+@pytest.mark.parametrize("what", ["destination", "producer", "message", "messages"])
+def test_no_queue_gets_a_name_with_wildcards(what: str, name: str) -> None:
+    """Nobody could consume from it: to a consumer the name means all queues that match."""
+    house, queue = House(), frames.queue(name)
+    one = client(house, frames.wire_format())
+    message = frames.message(Type.BYTES_MESSAGE, queue, b"x")
+    answer = one.say({
+        "destination": frames.destination_info(queue), "message": message, "messages": message * 10,
+        "producer": frames.frame(Type.PRODUCER_INFO, frames.producer_id(), queue, b"\0", b"\0", pack(">i", 0)),
+    }[what])  # fmt: skip
+    assert b"javax.jms.InvalidDestinationException" in answer
+    assert b"%s has wildcards" % name.rpartition(",")[2].encode() in answer
+    assert one.connection.open
+    assert house.queues.keys() <= {"b"}
+
+
+def test_a_queue_of_a_virtual_topic_may_have_wildcards_in_its_name() -> None:
+    house, name = House(), "Consumer.A.VirtualTopic.>"
+    one = client(house, frames.wire_format())
+    one.say(frames.destination_info(frames.queue(name)))
+    one.say(frames.message(Type.BYTES_MESSAGE, frames.queue(name), b"x"))
+    assert house.stats(name).records == 1

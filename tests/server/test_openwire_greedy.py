@@ -117,9 +117,7 @@ def test_temporary_destinations_are_counted_and_end_over_several_turns(house: Ho
     greedy = client(house)
 
     def made(name: str, operation: int = 0) -> bytes:
-        destination = YES + b"\x67" + frames.text(f"ID:c:{name}")
-        return frames.frame(Type.DESTINATION_INFO, frames.connection_id(), destination, bytes((operation,)),
-                            pack(">q", 0), NO)  # fmt: skip
+        return frames.destination_info(YES + b"\x67" + frames.text(f"ID:c:{name}"), operation)
 
     assert b"(at most 1255)" in greedy.say(made("x" * 2000))
     for start in range(0, 500, 50):

@@ -90,6 +90,10 @@ def ack(consumer: bytes, kind: int, first: bytes, last: bytes, count: int, desti
                  wants_response=False)  # fmt: skip
 
 
+def destination_info(destination: bytes, operation: int = 0) -> bytes:
+    return frame(8, connection_id(), destination, bytes((operation,)), pack(">q", 0), NO)
+
+
 def connection_info(client: str = "me", user: str = "alice", *, reconnects: bool = True) -> bytes:
     return frame(3, connection_id(), text(client), text("pw"), text(user), NO, NO, NO, NO, NO,
                  YES if reconnects else NO, NO)  # fmt: skip

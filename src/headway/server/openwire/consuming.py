@@ -39,17 +39,11 @@ from headway.server.openwire.ports import (
     about_destination,
     each_of,
     has_wildcards,
+    is_pattern,
     options_of,
     split,
 )
-from headway.server.peers import (
-    DURABLE_QUEUES,
-    PeerPart,
-    binding_key_of,
-    durable_queue,
-    filter_of,
-    virtual_topic_of,
-)
+from headway.server.peers import DURABLE_QUEUES, PeerPart, binding_key_of, durable_queue, filter_of
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
 from headway.wire.openwire.dialect import OpenWireDialect
@@ -400,7 +394,7 @@ class Consuming(PeerPart[ClientSide]):
         for number, part in enumerate(parts):
             if part.is_topic:
                 self._begin_topic(consumer, part, number, options)
-            elif has_wildcards(part.name) and virtual_topic_of(part.name) is None:
+            elif is_pattern(part.name):
                 patterns.append(Pattern(part.name, number))
             else:
                 peer.temporaries.check_owner(part)
@@ -433,7 +427,7 @@ class Consuming(PeerPart[ClientSide]):
             elif part.is_topic:
                 filter, _ = own_filter(part.name) or (filter_of(part.name), ">")
                 peer.engine.broker.check_subscribe(peer.granted, filter)
-            elif has_wildcards(part.name) and virtual_topic_of(part.name) is None:
+            elif is_pattern(part.name):
                 self._check_pattern(part.name)
             else:
                 peer.queues.check_consume(part.name)

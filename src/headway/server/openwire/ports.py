@@ -17,12 +17,12 @@ from headway.core.selector import MAX_SELECTOR_CHARS, BadSelector, compile_selec
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection
 from headway.server.engine import Engine
-from headway.server.peers import CLOSING, BasePeer, NamedQueues, parts_of
+from headway.server.peers import CLOSING, BasePeer, NamedQueues, parts_of, virtual_topic_of
 from headway.wire.openwire import replies
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.decoder import Item, OpenWireDecoder
 from headway.wire.openwire.marshalling import Destination
-from headway.wire.openwire.replies import SELECTOR_ERROR
+from headway.wire.openwire.replies import DESTINATION_ERROR, SELECTOR_ERROR
 
 # -- ports -------------------------------------------------------------------------------------------------------------
 
@@ -67,14 +67,21 @@ class ClientSide(BasePeer[Item], ABC):
         return self.session is None or not self.connection.open or self.state is CLOSING
 
     def make_queue(self, destination: Destination) -> None:
-        """Makes a queue that is sent to, if there is none. Raises :class:`Refused`."""
+        """Makes a queue that is sent to, if there is none. Raises :class:`JmsFault`, :class:`Refused`."""
         if destination.kind is Type.TEMP_QUEUE:
             self.temporaries.check_there(destination)
         else:
             self.queues.check_send(destination.name)
             if not self.queues.knows(destination.name):
                 self.budget.left -= SUBSCRIBE_WORK
-            self.queues.named(destination.name)
+            self.named(destination)
+
+    def named(self, destination: Destination) -> None:
+        """Makes a queue, if there is none of its name. Raises :class:`JmsFault`, :class:`Refused`."""
+        name = destination.name
+        if is_pattern(name) and not self.queues.knows(name):
+            raise JmsFault(f"{destination} has wildcards: it can be consumed from, and is no queue", DESTINATION_ERROR)
+        self.queues.named(name)
 
     def set_idle(self, idle_s: float) -> None:
         self.heartbeat_s = idle_s
@@ -156,6 +163,11 @@ def _part(kind: Type, name: str) -> Destination:
 
 def has_wildcards(name: str) -> bool:
     return any(word in ("*", ">") for word in name.split("."))
+
+
+def is_pattern(name: str) -> bool:
+    """Tells whether a name means all queues that match, and not that of a virtual topic with wildcards."""
+    return has_wildcards(name) and virtual_topic_of(name) is None
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -304,8 +304,9 @@ class Temporaries(PeerPart[ClientSide]):
         if not destination.is_temporary:
             if asked.removes:
                 raise JmsFault("queues and topics are deleted by operators, not by clients of JMS")
-            if not destination.is_topic:
-                self._peer.queues.named(destination.name)
+            for part in each_of(destination):
+                if part.kind is Type.QUEUE:
+                    self._peer.named(part)
         elif asked.removes:
             self._remove(destination)
         else:

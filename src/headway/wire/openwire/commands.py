@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headway.wire.openwire.codes import Type
+from headway.wire.openwire.codes import AckType, Type
 from headway.wire.openwire.marshalling import (
     ConnectionId,
     ConsumerId,
@@ -21,6 +21,10 @@ from headway.wire.openwire.marshalling import (
     SessionId,
     malformed,
 )
+
+ADD, REMOVE = 0, 1
+"""Operations of a DestinationInfo."""
+_ACK_TYPES = frozenset(AckType)
 
 
 class ConnectionInfo(NamedTuple):
@@ -179,7 +183,10 @@ def _transaction_info(r: FrameReader) -> TransactionInfo:
 def _destination_info(r: FrameReader) -> DestinationInfo:
     r.cached("connection")
     destination = _need(r.cached("destination"), Destination, "destination")
-    return DestinationInfo(destination, r.u8("operation") == 1)
+    operation = r.u8("operation")
+    if operation not in (ADD, REMOVE):
+        raise malformed(f"has the unknown operation {operation}")
+    return DestinationInfo(destination, operation == REMOVE)
 
 
 def _remove_subscription(r: FrameReader) -> RemoveSubscriptionInfo:
@@ -213,6 +220,8 @@ def _message_ack(r: FrameReader) -> MessageAck:
     transaction = r.cached("transaction")
     consumer = _need(r.cached("consumer"), ConsumerId, "id of its consumer")
     kind = r.u8("type")
+    if kind not in _ACK_TYPES:
+        raise malformed(f"has the unknown type {kind}")
     first, last = r.nested("first message"), r.nested("last message")
     count, cause = r.i32("number of messages"), ""
     if r.flag("cause"):

@@ -72,6 +72,57 @@ def test_a_head_has_a_limit_of_bytes_and_of_headers(tmp_path: Path, lines: bytes
     serve(tmp_path, play)
 
 
+CHUNKED = b"POST /v1/preview HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+NO_HTTP: dict[str, tuple[bytes, str]] = {
+    "long line": (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n", "line or a header is too long: 8190 bytes"),
+    "endless line": (b"GET /" + b"x" * 9000, "line or a header is too long: 8190 bytes"),
+    "long header": (HEAD + b"a: " + b"x" * 9000 + b"\r\n\r\n", "line or a header is too long: 8190 bytes"),
+    "headers": (HEAD + b"a: 1\r\n" * (HEADERS_MAX + 1) + b"\r\n", "Too many headers"),
+    "head": (HEAD + b"".join(b"a%d: %s\r\n" % (at, b"a" * 6000) for at in range(7)), "32768 bytes at most"),
+    "method": (b"F\0O / HTTP/1.1\r\n\r\n", "Invalid method"), "URL": (b"GET /\0 HTTP/1.1\r\n\r\n", "the URL"),
+    "authority": (b"GET http://[::1/x HTTP/1.1\r\nHost: localhost\r\n\r\n", "the URL"),
+    "version": (b"GET / HTTP/9.9\r\n\r\n", "Bad status line"), "header": (HEAD + b"a\0: 1\r\n\r\n", "Invalid header"),
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", "Missing 'Host' header"), "TLS": (b"\x16\x03\x01\r\n\r\n", "HTTPS traffic"),
+    "length": (HEAD + b"Content-Length: x\r\n\r\n", "Content-Length"), "chunk": (CHUNKED + b"zz\r\n", "chunk size"),
+    "encoding": (HEAD + b"Transfer-Encoding: zork\r\n\r\n", "Transfer-Encoding"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NO_HTTP)
+def test_what_is_no_http_is_answered_with_a_sentence(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    said, text = NO_HTTP[kind]
+
+    async def play(served: Admin) -> None:
+        reader, writer = await say(served, said)
+        head = await reader.readuntil(b"\r\n\r\n")
+        answer = json.loads(await reader.readuntil(b"}"))
+        writer.close()
+        assert head[9:13] in (b"400 ", b"431 ")
+        assert b"Content-Type: application/json" in head
+        assert answer.keys() == {"error"}
+        assert text in answer["error"]
+        assert not any(of_python in answer["error"] for of_python in ("b'", 'b"', "bytearray", "\n"))
+
+    serve(tmp_path, play)
+    assert not [one for one in caplog.records if one.name == "headway.admin"]
+
+
+def test_a_body_that_is_no_http_is_refused_in_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(served: Admin) -> None:
+        reader, writer = await say(served, CHUNKED.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        await reader.readuntil(b"100 Continue\r\n\r\n")
+        writer.write(b"2\r\n{}\r\nzz\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        assert json.loads(await reader.readuntil(b"}")) == {
+            "error": "the body broke off, or has another encoding than it says"}
+        writer.close()
+
+    serve(tmp_path, play)
+    assert not [one for one in caplog.records if one.name == "headway.admin"]
+
+
 def test_a_body_is_no_head(tmp_path: Path) -> None:
     body = b'"' + b"a" * 6 * HEAD_BYTES_MAX + b'"'
     head = b"POST /v1/moves HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

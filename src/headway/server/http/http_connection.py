@@ -11,14 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError, InvalidURLError, LineTooLong
 
+from headway.server.http.bodies import json_answer
 from headway.server.transport import ByteStream
 
 # -- stream transport --------------------------------------------------------------------------------------------------
@@ -241,7 +245,13 @@ TURN_BYTES = 128 * 1024
 """Bytes of bodies that are read in a turn, of all connections, about. A body may come in chunks of one byte."""
 READ_BUFFER_BYTES = 8 * 1024
 IDLE_S = 30.0
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_TEXT = msgspec.json.encode({"error": f"the request line and the headers have {HEAD_BYTES_MAX} bytes at most"})
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_TEXT), _TEXT)
+)
+_BYTES = re.compile(r""":?\s*(\n|\b(bytearray\(|b['"]))""")
+"""The place in the text of a fault behind which aiohttp shows the bytes, as Python writes them."""
 
 admin_log = logging.getLogger("headway.admin")
 
@@ -284,6 +294,8 @@ class HttpConnection(web.RequestHandler):
             fair = max(READ_BYTES_MIN, min(READ_BYTES, TURN_BYTES // len(self._everybody)))
             self.transport.read_bytes = fair if self._body_comes else HEAD_READ_BYTES
         if self._messages:
+            if self._request is not None and self._body_comes:  # what is behind a body that has not ended is a fault
+                self._request.content.set_exception(web.RequestPayloadError("the body is no HTTP"))
             self._pause_reading_for_buffer()  # until it is answered
         elif not of_body and self.transport is not None:
             self._head_bytes += len(data)
@@ -291,6 +303,26 @@ class HttpConnection(web.RequestHandler):
                 self.transport.write(_TOO_LARGE)
                 self.force_close()
 
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:  # fmt: skip
+        """Returns the answer to what is no HTTP, as other refusals are; nothing is logged of it."""
+        if not isinstance(exc, HttpProcessingError) or request.writer.output_size:
+            return super().handle_error(request, status, exc, message)
+        response = json_answer({"error": _text_of(exc)}, 400)
+        response.force_close()
+        return response
+
     @property
     def _body_comes(self) -> bool:
         return self._request is not None and not self._request.content.is_eof()
+
+
+def _text_of(fault: HttpProcessingError) -> str:
+    """Says in a sentence why a request is no HTTP."""
+    if isinstance(fault, LineTooLong):
+        return f"the request line or a header is too long: {fault.args[1]} bytes are allowed"
+    if isinstance(fault, InvalidURLError):
+        return "this is no valid HTTP: the URL cannot be read"
+    return f"this is no valid HTTP: {_BYTES.split(fault.message, 1)[0].rstrip('.')}"

@@ -51,6 +51,16 @@ def test_all_likes_of_a_selector_share_what_they_may_compare_in_a_record(monkeyp
     assert few.matches(Record("t", json.dumps({"a": "x" * 200_000 + "99"}).encode())), "and of long ones some"
 
 
+@pytest.mark.parametrize("pattern", ["{}z%", "%{}z%", "%a%A%b%B%a%{}z%", "%" + "a%" * 100 + "{}z%"])
+def test_each_search_of_a_like_is_work(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tested, end = list[object](), like._Piece.end
+    monkeypatch.setattr(like._Piece, "end", lambda self, *rest: tested.append(self) or end(self, *rest))
+    text = " OR ".join(f"s LIKE '{pattern.format(number)}'" for number in range(80, 100))
+    wanted = compile_selector(text)
+    assert not wanted.matches(Record("t", json.dumps({"s": "aAbB" * 100}).encode()))
+    assert wanted.cost >= (2 * 20 + len(tested)) // building.TERMS_A_UNIT
+
+
 def test_selectors_of_one_field_decode_a_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = list[bytes]()
     make = building.field_reader

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from aiohttp import web
@@ -18,6 +18,7 @@ from tests.server.served import serve
 from headway.core.log import Pool, State
 from headway.core.message import Record, compile_key
 from headway.core.permission import Identity, Permission
+from headway.core.query import KeptOrders, StateQuery
 from headway.server.admin import verdicts
 from headway.server.admin.api import Admin
 from headway.server.config.auth.tables import AdminTable, AuthTable
@@ -25,6 +26,7 @@ from headway.server.http import IDENTITY, access
 from headway.server.recorded import OffsetRange, RangeRequest
 from headway.server.streams import read_right, records, state
 from headway.server.streams.read_right import ReadRight
+from headway.server.streams.state import QUERIES_PER_CLIENT
 
 CHUNK = b"x" * 1_000_000
 CHUNKS = 40
@@ -155,6 +157,40 @@ def test_an_answer_ends_with_the_right_to_read_it(
 
     with caplog.at_level("INFO", "headway"):
         serve(tmp_path, play)
+
+
+@pytest.mark.parametrize("options", ["", "&order_by=/n&top=5", "&select=count(*)"])
+def test_queries_of_a_state_take_turns_and_hold_up_the_loop_no_more_than_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    iteration, steps = 0, list[tuple[int, int]]()
+    select = StateQuery._select
+    monkeypatch.setattr(
+        StateQuery, "_select", lambda self, some: steps.append((iteration, id(self))) or select(self, some)
+    )
+    monkeypatch.setattr(KeptOrders, "wanted", lambda *_: None)
+
+    async def play(served: Admin) -> None:
+        nonlocal iteration
+        small = keyed(served)
+        for number in range(CHUNKS):
+            small.put(Record(f"t/{number}", b"{}", sequence=number + 1))
+        where = quote(" OR ".join(f"no{number} = 1" for number in range(250)) + " OR topic LIKE 't/%'")
+        clients = [await ask(served, f"state/t/%23?where={where}{options}") for _ in range(QUERIES_PER_CLIENT)]
+        while len({query for _, query in steps}) < len(clients) or small.readings:
+            iteration += 1
+            await asyncio.sleep(0)
+        for _, writer in clients:
+            writer.close()
+
+    serve(tmp_path, play)
+    assert len(steps) >= QUERIES_PER_CLIENT * CHUNKS // 8
+    assert len({at for at, _ in steps}) == len(steps), "one step of all together in an iteration"
+    among = [query for _, query in steps]
+    last = min(len(among) - 1 - among[::-1].index(one) for one in set(among))
+    first = max(among.index(one) for one in set(among))
+    for at in range(first, last - QUERIES_PER_CLIENT):
+        assert len(set(among[at : at + QUERIES_PER_CLIENT])) == QUERIES_PER_CLIENT, "each in turn"
 
 
 def test_a_state_that_is_asked_only_for_its_headers_is_not_read(tmp_path: Path) -> None:

@@ -369,7 +369,7 @@ class _Builder:
         self.bytes = SELECTOR_BYTES
         """The memory that the selector takes up."""
         self.terms = 0.0
-        """Names, and pieces of LIKE patterns by what a search for them compares."""
+        """Names, LIKEs, and pieces of their patterns with what a search for them compares."""
 
     def finish(self, node: _Expression) -> Selector:
         evaluate = _condition(node)
@@ -500,7 +500,7 @@ class _Builder:
             like = LikePattern(_unquote(pattern), None if escape is None else _unquote(escape))
         except ValueError as wrong:
             raise BadSelector(str(wrong), pattern.at) from None
-        self.terms += like.compared
+        self.terms += 1 + like.searches + like.compared
         self.bytes += LIKE_BYTES + LIKE_CHAR_BYTES * len(pattern.text)
         words = f"LIKE {pattern.text}" + (f" ESCAPE {escape.text}" if escape is not None else "")
         return self._test(value, negated, words, terms.like(value.evaluate, like))

@@ -347,13 +347,15 @@ class LikePattern:
     time is limited: a text for which ``MAX_LIKE_WORK`` does not do is unknown (None).
     """
 
-    __slots__ = ("compared", "test")
+    __slots__ = ("compared", "searches", "test")
 
     def __init__(self, pattern: str, escape: str | None) -> None:
         pieces = _pieces(pattern, escape)
         middle = [_Piece(piece) for piece in pieces[1:-1] if piece]
         self.compared = max((piece.compared for piece in middle), default=0.0)
         """The characters that a test compares for each character of the text, at most."""
+        self.searches = len(middle)
+        """The pieces that a test searches for, at most: a call each, however short the text."""
         self.test = _test(pieces, middle)
         """Tells whether a text is like the pattern."""
 

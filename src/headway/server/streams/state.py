@@ -1,9 +1,10 @@
 """The state over HTTP: ``GET /v1/state/FILTER``, the latest record per key as of one offset, a page of it in an order.
 
 Theory of operation. A query goes on in steps of bounded work (core/query/state_query.py), and the loop goes on between
-two of them, so a query of a million keys holds up nobody. Orders that somebody asked for a moment ago are kept up to
-date, likewise. What is found is sent as soon as there is a chunk of it, and the next is looked for
-when the client has taken that. An answer that cannot be finished is broken off, so it never looks like a whole one.
+two of them, so a query of a million keys holds up nobody. All queries take turns, so many hold up others no more than
+one does. Orders that somebody asked for a moment ago are kept up to date, likewise. What is found is sent as soon as
+there is a chunk of it, and the next is looked for when the client has taken that. An answer that cannot be finished is
+broken off, so it never looks like a whole one.
 
 While its client takes it, an answer is nothing that the core knows of. If the client stands still, it becomes a session
 with one subscription, for which the rest of the answer waits: so policies, verdicts and ``headway top`` know of it.
@@ -328,6 +329,7 @@ class StateHandlers:
         self._past_states = PastStates(engine)
         self._streams = EventStreams(engine)
         self._orders = engine.broker.orders
+        self._stepping = asyncio.Lock()
         self._keeping: set[asyncio.Task[None]] = set()
         """The task that keeps orders up to date, while there are any."""
 
@@ -345,7 +347,13 @@ class StateHandlers:
     async def _keep_up(self) -> None:
         while len(self._orders):
             more = self._orders.keep_up(self._engine.now())
-            await asyncio.sleep(0 if more else KEEP_UP_S)
+            await (self._its_turn() if more else asyncio.sleep(KEEP_UP_S))
+
+    async def _its_turn(self) -> None:
+        """Waits until it is time for one more step, of all queries and of the orders that are kept up: one step of all
+        together in an iteration of the loop, each in turn."""
+        async with self._stepping:
+            await asyncio.sleep(0)
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and wants_events(request):
@@ -401,8 +409,9 @@ class StateHandlers:
     async def _prepare(self, request: web.Request, query: StateQuery, right: ReadRight) -> None:
         """Raises Refusal, ConnectionError."""
         try:
+            await self._its_turn()
             for _ in query.prepare():
-                await asyncio.sleep(0)
+                await self._its_turn()
                 _check(request, right)
         except Refused as refused:
             raise refusal_for(refused) from None
@@ -418,12 +427,13 @@ class StateHandlers:
         try:
             await response.prepare(request)
             chunk = bytearray(answer.start())
+            await self._its_turn()
             for some in answer.parts() if request.method != "HEAD" else ():
                 chunk += some
                 if len(chunk) >= CHUNK_BYTES:
                     await reader.write(response, chunk)
                     chunk = bytearray()
-                await asyncio.sleep(0)
+                await self._its_turn()
                 if is_gone(request):
                     return
                 if self._engine.loop.time() >= over_s:

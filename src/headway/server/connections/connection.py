@@ -261,7 +261,10 @@ class Connection(SocketOutlet):
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.end_soon(Reason.CLIENT_GONE, lost(error))  # it came after the last bytes; no reader is called for it
             return
-        self._count_parts()
+        reassembly = self.reassembly
+        if (self.partial_bytes or self._held_bytes or self.stream.held_bytes or reassembly.reading
+                or self.peer_side.buffered_bytes > reassembly.uncounted_bytes):  # fmt: skip
+            self._count_parts()
 
     def _count_parts(self) -> None:
         """Counts what is held of packets that have not come whole, and what the stream holds, on the client's tab or as

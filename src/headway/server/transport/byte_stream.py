@@ -72,6 +72,8 @@ class ByteStream(ABC):
 
     protocol: str = ""
     """The protocol that the handshake agreed on; empty: it did not say."""
+    held_bytes: int = 0
+    """Bytes of memory for what was received, and waits in this stream."""
     unsent: int
     """Bytes for the wire that the kernel has not taken yet; True: there are some."""
 
@@ -83,11 +85,6 @@ class ByteStream(ABC):
     @abstractmethod
     def stage(self) -> str:
         """Returns what a stream that is not ready waits for, in words."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory for what was received, and waits in this stream."""
-        return 0
 
     @abstractmethod
     def receive(self, size: int) -> bytes:

@@ -36,7 +36,7 @@ KEPT_SHARE = 1 / 16
 BYTES_PER_S = 24 * 1024 * 1024
 BURST_BYTES = 512 * 1024
 _TAIL = b"\x00\x00\xff\xff"
-INFLATE_BYTES = 40 * 1024
+INFLATE_BYTES = 44 * 1024
 """The memory that zlib takes up in the middle of a message: its state, and a window of 32 KiB."""
 _KEY_BYTES = 24
 _WINDOWS = {str(bits) for bits in range(8, 16)}

@@ -12,6 +12,7 @@ from tests.core.test_idle import steps
 from headway.core.consumer.channel import Channel, Delivery
 from headway.core.consumer.credit import NO_LIMIT
 from headway.core.consumer.subscription import Subscription
+from headway.core.delivery import set_free
 
 EACH = 10
 SHARE = 3000
@@ -104,9 +105,9 @@ def test_very_many_that_are_late_at_once_are_returned_little_by_little() -> None
 
 def test_a_topic_consumer_that_ends_does_not_look_at_what_others_of_its_channel_hold() -> None:
     def lines(members: int) -> int:
-        stage, peer = busy(members)
+        _, peer = busy(members)
         other = peer.consume("q0", tag="other")
-        return steps(lambda: stage.broker.queues._ending.set_free(other))
+        return steps(lambda: set_free(other))
 
     assert lines(100) <= lines(20) + 20
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -27,7 +26,7 @@ from headway.core.consumer import (
     Subscription,
     Will,
 )
-from headway.core.delivery import Fanout, delivery_record, finish_half_sent, go_back, last_of_half_sent
+from headway.core.delivery import Fanout, finish_half_sent, go_back, last_of_half_sent, set_free
 from headway.core.log import CHUNK_BYTES, SUBSCRIPTIONS, WILL, Tab
 from headway.core.message import Gap, Run
 from headway.core.permission import ALL_RIGHTS, Operation, Rights
@@ -81,7 +80,8 @@ class Ending:
             self._write_off(subscription, reason)
         registry.totals.count(subscription)
         if queue is None:
-            self.set_free(subscription)
+            if not session.ended:  # else its deliveries are never settled
+                set_free(subscription)
             subscription.cursor.close()
             feed.settle_down()  # the lane's records may have been held for this subscription only
         self.release_state(subscription, now)
@@ -120,20 +120,6 @@ class Ending:
             session.give_up()
             text = f"a record half sent could not be read back from disk ({error.strerror or error})"
             self._registry.effects.append(Disconnect(session, session.outlet, Reason.SPILL_FAILED, text, None))
-
-    def set_free(self, subscription: Subscription) -> None:
-        """Detaches the unacknowledged deliveries from the lane. Each takes its record along, so that it can be sent
-        again."""
-        if subscription.session.ended:
-            return  # its deliveries are never settled
-        channel = subscription.channel
-        for delivery_id in channel.ids_of(subscription):
-            delivery = channel.in_flight[delivery_id]
-            if delivery.chunk is None:
-                continue  # it is from a backfill, whose progress goes on
-            with suppress(OSError):  # the disk failed: this record cannot be sent again
-                delivery.record = delivery_record(delivery)
-            delivery.leave_lane()
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
         """Counts the records that the consumer will not get any more, delivered or conflated."""
@@ -417,6 +403,10 @@ class Admission:
             if queue is not None and not queue.ended:
                 yield from queue.unsettled.requeue_in_steps(subscription, Reason.SUBSCRIPTION_ENDED)
             yield self._ending.end_in_step(subscription, reason, deferred.now)
+        for member in session.departed:
+            queue = queue_behind(member)
+            if queue is not None and not queue.ended:
+                yield from queue.unsettled.requeue_in_steps(member, Reason.SUBSCRIPTION_ENDED)
         registry.receipts.cleared(session.channel)
         session.channel.clear()
         yield from self._on_end(session)

@@ -26,7 +26,15 @@ from headway.core.consumer import (
     Subscription,
     SubscriptionOptions,
 )
-from headway.core.delivery import Fanout, Handover, MarkedSnapshot, QueriedRecords, free_cursor, start_conflating
+from headway.core.delivery import (
+    Fanout,
+    Handover,
+    MarkedSnapshot,
+    QueriedRecords,
+    free_cursor,
+    set_free,
+    start_conflating,
+)
 from headway.core.forms import Shape
 from headway.core.live import LiveQueries
 from headway.core.log import (
@@ -589,7 +597,7 @@ class Subscribing:
         old.stop_timers()
         self._ending.open_gate(old, now)
         old.feed.lane.receipts.replaced(old, subscription)
-        self._ending.set_free(old)
+        set_free(old)
         for number in [*old.cursor.aside, *old.cursor.unacknowledged]:
             old.cursor.acknowledge(number)
         subscription.gap, old.gap = old.gap, None

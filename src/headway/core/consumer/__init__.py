@@ -49,16 +49,16 @@ from headway.core.consumer.request import (
     read_options,
 )
 from headway.core.consumer.session import Session
-from headway.core.consumer.subscription import Due, Subscription, due_of, is_patient, patience_for
+from headway.core.consumer.subscription import Departed, Due, Subscription, due_of, is_patient, patience_for
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Backfill", "BackfillSource", "Cancelled", "Channel", "CloseChannel", "CloseConsumer",
     "Conflation", "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "DeliveryFailed",
-    "Disconnect", "Due", "due_of", "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant",
-    "GrantedChannel", "is_patient", "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER",
-    "NO_OPTIONS", "NO_WILL", "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause",
-    "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options",
-    "Reader", "REPLACED", "RESTING", "Resume", "rest_skipped", "Revoked", "RightsSource", "Row", "Session",
-    "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions",
-    "Use", "Waiting", "Will", "Window",
+    "Departed", "Disconnect", "Due", "due_of", "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP",
+    "Grant", "GrantedChannel", "is_patient", "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT",
+    "NO_OBSERVER", "NO_OPTIONS", "NO_WILL", "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for",
+    "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms",
+    "read_options", "Reader", "REPLACED", "rest_skipped", "RESTING", "Resume", "Revoked", "RightsSource", "Row",
+    "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
+    "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
 ]

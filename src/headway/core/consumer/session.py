@@ -13,7 +13,7 @@ from headway.core.base import NO_TIMER, PacketIds, Reason, moved
 from headway.core.consumer.channel import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, Channel, SessionLife
 from headway.core.consumer.connection import NO_OUTLET, NO_SOURCE, HeldRights, Outlet, RightsSource
 from headway.core.consumer.request import NO_WILL, ConnectRequest, Will
-from headway.core.consumer.subscription import Subscription
+from headway.core.consumer.subscription import Departed, Subscription
 from headway.core.log import (
     ANSWERS,
     HELD_BACK_BYTES,
@@ -99,6 +99,7 @@ class Session:
         "aside",
         "channel",
         "client",
+        "departed",
         "durable",
         "expiry",
         "expiry_s",
@@ -185,6 +186,8 @@ class Session:
         self.held_back = HeldBack()
         self.queues: dict[SharedReader, None] = {}
         """The queues that the session's subscriptions are members of."""
+        self.departed = Departed()
+        """Members of groups that have ended, and whose unsettled records the client still has."""
         self.aside: dict[Subscription, None] = {}
         """Members of queues that are not offered records before the client can take more (``Registry.wake``)."""
         self.outlet: Outlet = NO_OUTLET

@@ -487,3 +487,41 @@ def due_of(subscription: Subscription) -> Due | None:
     some = islice(subscription.channel.in_flight.values(), OLDEST_LOOKED_AT)
     theirs = [(one.sent_s, patience_for(subscription, one)) for one in some if one.subscription is subscription]
     return min((Due(sent_s + patient_s, patient_s) for sent_s, patient_s in theirs), default=None)
+
+
+# -- departed ----------------------------------------------------------------------------------------------------------
+
+
+DEPARTED_MIN = 16
+
+
+class Departed(dict[Subscription, None]):
+    """Members that have left with unsettled deliveries. Those that have settled them since are dropped now and then: at
+    most, there are twice as many as have some, or ``DEPARTED_MIN``."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._most = DEPARTED_MIN
+
+    def add(self, member: Subscription) -> None:
+        self[member] = None
+        if len(self) > self._most:
+            self.forget_settled()
+            self._most = max(DEPARTED_MIN, 2 * len(self))
+
+    def forget_settled(self) -> None:
+        for member in [member for member in self if not member.window.used]:
+            del self[member]
+        for channel, members in self.by_channel().items():
+            if next(iter(members)).window is channel:  # which does not say whose deliveries are in flight
+                for member in members.keys() - {delivery.subscription for delivery in channel.in_flight.values()}:
+                    del self[member]
+
+    def by_channel(self) -> dict[Channel, dict[Subscription, None]]:
+        """Returns them by channel: to look for each of them in all that a channel has in flight would take long."""
+        found: dict[Channel, dict[Subscription, None]] = {}
+        for member in self:
+            found.setdefault(member.channel, {})[member] = None
+        return found

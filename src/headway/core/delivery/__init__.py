@@ -38,13 +38,21 @@ from headway.core.delivery.frames import (
     write,
 )
 from headway.core.delivery.marks import Handover, ListedRecords, MarkedSnapshot, QueriedRecords, evicted_text
-from headway.core.delivery.rendering import Losses, copy_numbered, delivery_record, drop_reason, write_frame
+from headway.core.delivery.rendering import (
+    Losses,
+    copy_numbered,
+    delivery_record,
+    drop_reason,
+    leave_lane,
+    set_free,
+    write_frame,
+)
 
 __all__ = [
     "at_most", "CHUNK_WORK", "conflate_once", "copy_numbered", "cut_of", "Cuts", "delivery_record", "drop_reason",
     "durable_record", "enough", "evicted_text", "EXACTLY_ONCE", "exactly_once_position", "Fanout", "figures_of",
     "finish_half_sent", "FLUSH_BYTES", "free_cursor", "go_back", "Handover", "has_room", "holds_back",
-    "last_of_half_sent", "ListedRecords", "LOOKED_AT_WORK", "lose", "Losses", "MarkedSnapshot", "moves", "neighbours",
-    "note_in_flight", "predicate_of", "PRIORITY", "PUMP_BYTES", "QueriedRecords", "RANGE_WORK", "record_at",
-    "start_conflating", "take_ids", "UNREADABLE", "waits_for_client", "write", "write_frame",
+    "last_of_half_sent", "leave_lane", "ListedRecords", "LOOKED_AT_WORK", "lose", "Losses", "MarkedSnapshot", "moves",
+    "neighbours", "note_in_flight", "predicate_of", "PRIORITY", "PUMP_BYTES", "QueriedRecords", "RANGE_WORK",
+    "record_at", "set_free", "start_conflating", "take_ids", "UNREADABLE", "waits_for_client", "write", "write_frame",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -232,6 +233,22 @@ def delivery_record(delivery: Delivery) -> Record:
     if delivery.chunk is None:
         raise OSError("its disk failed")
     return record_at(delivery.subscription.feed.lane.dialect, delivery.chunk, delivery.index)
+
+
+def set_free(subscription: Subscription) -> None:
+    """Detaches the unacknowledged deliveries of a subscription that ends from their lane. Each takes its record along,
+    so that it can be sent again to a client that comes back."""
+    in_flight = subscription.channel.in_flight
+    for delivery_id in subscription.channel.ids_of(subscription):
+        leave_lane(in_flight[delivery_id])
+
+
+def leave_lane(delivery: Delivery) -> None:
+    """Detaches a delivery from its lane. It takes its record along."""
+    if delivery.chunk is not None:  # else it is from a backfill, whose progress goes on
+        with suppress(OSError):  # the disk failed: this record cannot be sent again
+            delivery.record = delivery_record(delivery)
+        delivery.leave_lane()
 
 
 def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses, now: float) -> None:

@@ -16,7 +16,7 @@ from headway.core.governance.moves import Cutter, write_off
 from headway.core.governance.watching import VerdictLog, Watchlist, observe, with_peer
 from headway.core.log import CHUNK_BYTES, GRACE_S, SPILL_BYTES_MIN, Chunk, Client, Cursor, Lane, Pool
 from headway.core.policy import ActionKind, Reading, judge_pressure
-from headway.core.queue import Queue, queue_behind
+from headway.core.queue import Queue, queue_behind, queue_of
 from headway.core.routing import Registry
 
 # -- pressure ----------------------------------------------------------------------------------------------------------
@@ -602,6 +602,8 @@ class Relief:
         if not subscription.ended:
             write_off(self._registry, self._ending, subscription, reason, now, unreadable=unreadable)
         elif departed:
+            if not session.connected:  # else it comes back with the connection
+                queue_of(subscription.reader.queue).give_back(subscription, reason)
             self._verdicts.recover(subscription, now)
             self._watchlist.remove(subscription)
 

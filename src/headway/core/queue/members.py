@@ -8,8 +8,8 @@ from itertools import islice
 from math import inf
 
 from headway.core.base import DELIVERY_WORK, NO_TIMER, Reason, WorkSteps
-from headway.core.consumer import Delivery, QueueTerms, Session, SharedReader, Subscription, patience_for
-from headway.core.delivery import has_room, lose, moves, waits_for_client
+from headway.core.consumer import Delivery, Departed, QueueTerms, Session, SharedReader, Subscription, patience_for
+from headway.core.delivery import delivery_record, has_room, lose, moves, waits_for_client
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
@@ -34,8 +34,8 @@ class Members(dict[Subscription, None]):
         super().__init__()
         self.picking = picking
         """The pickers of members with selectors."""
-        self.departed: dict[Subscription, None] = {}
-        """Members that left with unsettled deliveries. Some may have settled them since (``forget_settled``)."""
+        self.departed = Departed()
+        """Members that left with unsettled deliveries."""
         self.leaving: dict[Subscription, None] = {}
         """Members that are gone, and whose unsettled records come back over the turns to come (deferred.py)."""
         self.leaving_since_s = 0.0
@@ -211,10 +211,6 @@ class Members(dict[Subscription, None]):
                     table[member] = None
             if self.picking.pickers:
                 self.picking.to_the_back(member)
-
-    def forget_settled(self) -> None:
-        """Drops departed members that have settled everything."""
-        self.departed = {member: None for member in self.departed if member.window.used}
 
 
 # -- lifetimes ---------------------------------------------------------------------------------------------------------
@@ -435,7 +431,13 @@ def others_may_get(delivery: Delivery) -> bool:
     arrived."""
     if delivery.released:
         return False
-    return delivery.record is None or min(delivery.record.qos, delivery.subscription.request.qos) == 1
+    record, qos = delivery.record, delivery.subscription.request.qos
+    if record is None and qos > 1:
+        try:
+            record = delivery_record(delivery)
+        except OSError:  # the disk failed, and nobody can be sent it
+            return False
+    return record is None or min(record.qos, qos) == 1
 
 
 def _place_of(delivery: Delivery) -> tuple[QueueCursor, Chunk]:

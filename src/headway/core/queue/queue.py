@@ -40,7 +40,7 @@ from headway.core.consumer import (
     Skip,
     Subscription,
 )
-from headway.core.delivery import Fanout
+from headway.core.delivery import Fanout, leave_lane
 from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
 from headway.core.message import TOPICS, Run, spellings, topic_of
 from headway.core.queue.backlog import Backlog, QueuePort
@@ -397,7 +397,8 @@ class Queue:
             self.members.leaving[member] = None
 
     def leave(self, member: Subscription) -> None:
-        """Removes a member for good. If its session has ended, its unsettled records go to the other members."""
+        """Removes a member for good. If its session has ended, its unsettled records go to the other members. Else they
+        stay with its client, which can still settle them, and go to the others when its session ends."""
         session = member.session
         if self.members.remove(member):
             session.queues.pop(self, None)
@@ -405,22 +406,29 @@ class Queue:
             self.feed.limited.pop(self, None)
         if self.ended:
             return
-        if member.window.used and not session.ended and not self.ends_with_members:
-            self.members.departed[member] = None
+        if member.window.used and not session.ended:
+            self.members.departed.add(member)
+            if self.ends_with_members:
+                session.departed.add(member)
         if not self.members:
             self.skips.clear()
         if not member.request.polling:
             self._registry.unused[self] = None
         if session.ended:
             self.unsettled.requeue_all(member, Reason.SUBSCRIPTION_ENDED)
-        elif self.ends_with_members:  # the client stays and settles what it was sent
-            for delivery_id in member.channel.ids_of(member):
-                delivery = member.channel.in_flight[delivery_id]
-                delivery.cursor.acknowledge(delivery.number)
-                delivery.leave_lane()
         if self.ends_with_members and not self.members:
+            self._let_keep()
             self._give_up(member, Reason.SUBSCRIPTION_ENDED)
         self._registry.ready_queues[self] = None
+
+    def _let_keep(self) -> None:
+        """Lets clients keep what they have not settled, as the group ends, and have it again when they come back."""
+        for channel, members in self.members.departed.by_channel().items():
+            for delivery in channel.in_flight.values():
+                if delivery.subscription in members:
+                    cursor, number = delivery.cursor, delivery.number
+                    leave_lane(delivery)
+                    cursor.acknowledge(number)
 
     def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
         """Takes in a record that a member may have had when the previous process ended."""
@@ -474,7 +482,7 @@ class Queue:
         """Returns the members that make the lane hold a chunk. If records of the chunk still wait, these are all
         members that could get them, unless one of them takes records. Otherwise they are the members with unsettled
         records of the chunk, sent before ``late_s``."""
-        self.members.forget_settled()
+        self.members.departed.forget_settled()
         if self.members and self.backlog.wants(chunk):
             holders = self.members.eligible if self.members.single else list(self.members)
             if self.picking:
@@ -496,9 +504,13 @@ class Queue:
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""
-        self.unsettled.requeue_all(member, reason, all_of_it=not member.promised)
+        self.give_back(member, reason)
         if self.gives_up(late_s):
             self._give_up(member, reason)
+
+    def give_back(self, member: Subscription, reason: Reason) -> None:
+        """Requeues a member's unsettled records, but for those that it was promised and nobody else may get."""
+        self.unsettled.requeue_all(member, reason, all_of_it=not member.promised)
 
     def gives_up(self, late_s: float) -> bool:
         """Returns whether a write-off of a member drops records that wait: none was promised, and no member could take

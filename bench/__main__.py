@@ -5,6 +5,7 @@
     python -m bench fanout,latency --rounds 5 --seconds 5 --plots docs/plots
     python -m bench fanout,isolation,workqueue --peers headway-amqp,rabbitmq    both over AMQP
     python -m bench state --cases share --rounds 1      of one workload only the cases with this word in their name
+    python -m bench freshness --link 1500 --peers headway    with subscribers on another host (needs root)
     python -m bench all --tiny --peers headway,limit    does everything still work? (half a minute)
     python -m bench peers                               how each peer is configured, in full, and why
     python -m bench tables bench.json                   the tables in Markdown
@@ -83,12 +84,18 @@ def _bench(arguments: list[str]) -> int:
     parser.add_argument("--cases", default="", metavar="TEXT", help="only cases with this in their name")
     parser.add_argument("--rounds", type=_more_than_none(int), default=3, help="how often all is measured in turn (3)")
     parser.add_argument("--seconds", type=_more_than_none(float), default=3.0, help="publish so long each time (3)")
+    parser.add_argument("--link", type=_more_than_none(int), metavar="MTU",
+                        help="subscribers of freshness are on another host, behind a link (1500: Ethernet; needs root)")
     parser.add_argument("--tiny", action="store_true", help="small sizes, one round of 0.3 s: does it work?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures go here")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="SVG files go here")
     given = parser.parse_args(arguments)
 
+    from bench.link import far_namespace, run_over
     from bench.session import session
+
+    if given.link and not far_namespace():
+        return run_over(given.link, arguments)
 
     return session(given, arguments)
 

@@ -12,6 +12,7 @@ from bench.driver.message import MARK, STAMP, keyed_payload
 from bench.driver.publisher import opened
 from bench.driver.subscribers import percentiles
 from bench.driver.worker import say
+from bench.link import enter
 from bench.wires.wire import Levels, Wire
 
 UPDATE = re.compile(re.escape(MARK) + b"(.{%d})" % STAMP.size, re.DOTALL)
@@ -79,9 +80,12 @@ class Allowance:
 
 def read(
     pipe: Connection, wire: Wire, port: int, filter: Levels, conflate: str | None, manner: Manner, settles_s: float,
-    seconds: float,
+    seconds: float, far: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Reads in this manner. What arrives in the first ``settles_s`` is not counted."""
+    """Reads in this manner, in the namespace ``far`` if that is named. What arrives in the first ``settles_s`` is not
+    counted."""
+    if far:
+        enter(far)
     sock = wire.open(port, "fresh")
     wire.subscribe(sock, filter, conflate)
     sock.setblocking(False)

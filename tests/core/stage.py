@@ -102,7 +102,7 @@ class Socket(PretendedOutlet):
         unread_bytes = self.taken - self.drained
         return Pace(since, self.progress.usual_pause_s, unread_bytes, self.progress.lump_bytes() if self.blocked else 0)
 
-    def freshen(self) -> None:
+    def freshen(self, *, soon: bool = False) -> None:
         self.fresh = True
 
     def seen_bytes(self) -> int:

@@ -12,6 +12,8 @@ from headway.server.progress.fresh_window import (
     LEAST_BYTES,
     LOOKS_A_S,
     PAUSE_S,
+    RELEASE_S,
+    START_BYTES,
     WIDEST_BYTES,
     FreshWindow,
     RoomLooks,
@@ -81,15 +83,51 @@ def test_who_gets_faster_is_let_have_more_within_a_second() -> None:
     assert reader.window.limit_bytes == inf
 
 
-def test_who_was_limited_in_vain_is_left_alone() -> None:
+@pytest.mark.parametrize("rate", [20_000, 50_000, 100_000])
+def test_little_is_on_its_way_from_the_beginning(rate: int) -> None:
     reader = Reader()
-    reader.reads(10_000, 60)
+    reader.reads(rate, 0.1)
+    assert reader.sent - reader.read <= START_BYTES
+    assert reader.reads(rate, 5) == pytest.approx(5 * rate, rel=0.02)
+    assert reader.sent - reader.read <= max(LEAST_BYTES, 0.3 * rate)
+
+
+def test_who_is_fast_has_no_limit_after_a_moment() -> None:
+    reader = Reader()
+    reader.reads(20e6, 0.2)
+    reader.reads(20e6, 0.03)
+    assert reader.window.limit_bytes == inf
+    assert reader.reads(20e6, 10) >= 0.95 * 10 * 5 * BUFFERS_BYTES, "all that there is at each look"
+
+
+def test_who_was_fast_and_is_slow_has_a_limit_again() -> None:
+    reader = Reader()
     reader.reads(10_000_000, 2)
     assert reader.window.limit_bytes == inf
-    reader.reads(10_000, ALONE_S - 10)
-    assert reader.window.limit_bytes == inf
-    reader.reads(10_000, 20)
+    reader.reads(10_000, LEARN_S + PAUSE_S)
     assert reader.window.limit_bytes < inf
+
+
+def test_who_reads_all_at_once_is_left_alone_ever_longer() -> None:
+    reader = Reader()
+    for alone_s in (ALONE_S, 2 * ALONE_S):
+        reader.reads(10_000, 20)
+        assert reader.window.limit_bytes < inf
+        reader.reads(0, PAUSE_S + 0.1)
+        reader.reads(1e7, 0.1)
+        assert reader.window.limit_bytes == inf
+        reader.reads(10_000, alone_s - 10)
+        assert reader.window.limit_bytes == inf
+        reader.reads(10_000, 60)
+
+
+def test_who_does_not_read_for_a_while_has_both_buffers_when_it_does() -> None:
+    reader = Reader()
+    reader.reads(20_000, 10)
+    reader.reads(0, RELEASE_S - 1)
+    assert reader.sent - reader.read <= START_BYTES
+    reader.reads(0, 2)
+    assert reader.sent - reader.read == BUFFERS_BYTES
 
 
 def test_who_reads_nothing_has_no_limit() -> None:

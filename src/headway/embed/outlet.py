@@ -65,8 +65,9 @@ class ProgramOutlet(ConnectionlessOutlet):
         data = handle.read(start, start + min(count, room))
         return self.send([data], len(data))
 
-    def freshen(self) -> None:
-        self._room_bytes = FRESH_BYTES
+    def freshen(self, *, soon: bool = False) -> None:
+        if not soon:  # no kernels hold anything between it and the program
+            self._room_bytes = FRESH_BYTES
 
     @property
     def blocked_since_s(self) -> float:

@@ -270,6 +270,7 @@ class Starts:
             self._registry.router.add_state(state)
         state.readers += 1
         subscription.conflation.state = state
+        subscription.session.outlet.freshen(soon=True)
 
     # -- topics that are conflated ------------------------------------------------------------------------------------
 

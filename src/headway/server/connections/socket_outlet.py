@@ -244,10 +244,13 @@ class SocketOutlet(Outlet):
         self._count_unsent(self.stream.unsent)
         self.wait_writable()
 
-    def freshen(self) -> None:
+    def freshen(self, *, soon: bool = False) -> None:
         if self.far_end.near:
-            self._local_room().freshen(self.host.now())
-        elif self._steadiness is None:
+            now, room = self.host.now(), self._local_room()
+            if room.freshen(now):
+                with suppress(OSError):  # the connection may be over
+                    self._take_in(self._look(), now)
+        elif self._steadiness is None and not soon:
             self._steadiness = Steadiness()
 
     def _local_room(self) -> Room:

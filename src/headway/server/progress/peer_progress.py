@@ -529,9 +529,10 @@ class Room:
         self.limited = False
         """Whether the peer is sent less than there is, since the last look."""
 
-    def freshen(self, now: float) -> None:
-        """Notes that the peer wants what is new."""
-        self._wanted_s = now
+    def freshen(self, now: float) -> bool:
+        """Notes that the peer wants what is new. Returns whether it did not before, so that it has to be looked at."""
+        news, self._wanted_s = now - self._wanted_s > UNWANTED_S, now
+        return news
 
     def look(self, info: TcpInfo, now: float, reading: Reading, sent_bytes: int, held_bytes: int, waits: bool) -> None:
         """Takes in what the kernel knows, which must know what is unread, and what was sent in all. ``held_bytes``: of

@@ -70,9 +70,10 @@ class Outlet(ABC):
     def wait_writable(self) -> None:
         """Asks to be called once when there is room again."""
 
-    def freshen(self) -> None:  # noqa: B027
+    def freshen(self, *, soon: bool = False) -> None:  # noqa: B027
         """Lets only few bytes wait below here, from now on, where no client gets less by that: records that wait in a
-        lane or a state can still be replaced by newer ones. Called often."""
+        lane or a state can still be replaced by newer ones. Called often. ``soon``: they may be, as soon as the client
+        is slow; what two kernels hold by then is too late."""
 
     @property
     def room_bytes(self) -> float:

@@ -148,7 +148,7 @@ class SocketOutlet(Outlet):
     def _send_with_care(self, views: Sequence[Buffer], total: int) -> int:
         """Sends as much as there is room for, in pieces that suit the peer."""
         stream, room, small = self.stream, self._room, self._small
-        if room.limited and (room_bytes := self._look_for_room()) < total:
+        if room.limited and (room_bytes := min(self._look_for_room(), stream.portion_bytes)) < total:
             if room_bytes < 1:
                 return 0
             views, total = [first_bytes(views, int(room_bytes))], int(room_bytes)

@@ -23,6 +23,7 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Protocol
 
 from headway.core.base import Reason
@@ -72,6 +73,8 @@ class ByteStream(ABC):
 
     protocol: str = ""
     """The protocol that the handshake agreed on; empty: it did not say."""
+    portion_bytes: float = inf
+    """The most that is sent at once to a peer that is to have little unread: it takes a record of TLS whole."""
     held_bytes: int = 0
     """Bytes of memory for what was received, and waits in this stream."""
     unsent: int

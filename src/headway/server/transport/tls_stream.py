@@ -36,6 +36,7 @@ from headway.server.transport.tls_handshake import TlsHandshake, worded
 
 RECORD_BYTES = 16 * 1024
 """The most that a record has."""
+PORTION_BYTES = 4 * 1024
 
 
 def contents(views: Sequence[Buffer]) -> Iterator[Buffer]:
@@ -131,6 +132,7 @@ class TlsStream(ByteStream):
         "_batch_max", "_handshake", "_header", "_incoming", "_marks", "_next_at", "_opening", "_outgoing", "_over",
         "_rest", "_room", "_silent", "_tls", "_wire_bytes", "pending", "ready", "sock", "user",
     )  # fmt: skip
+    portion_bytes = PORTION_BYTES
 
     def __init__(self, handshake: TlsHandshake) -> None:
         self.sock = handshake.sock

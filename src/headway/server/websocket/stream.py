@@ -205,6 +205,10 @@ class WebSocketStream(ByteStream):
         return StreamError(f"the WebSocket was closed ({over.code}): {over.text}", Reason.PROTOCOL_ERROR, polite=True)
 
     @property
+    def portion_bytes(self) -> float:  # type: ignore[override]
+        return self._below.portion_bytes
+
+    @property
     def held_bytes(self) -> int:  # type: ignore[override]  # the others hold nothing, and are asked at each read
         return self._decoder.buffered_bytes
 

@@ -117,3 +117,20 @@ def test_the_end_of_a_group_that_was_sent_it() -> None:
     assert not receipts(stage)
     stage.broker.unsubscribe(member.session, "$share/g/t", stage.now)
     only(stage, owed=1, got=1)
+
+
+def test_what_a_member_holds_that_has_unsubscribed_is_owed_until_it_settles_that() -> None:
+    stage = Stage()
+    stage.client("other", expiry_s=1000.0).subscribe("$share/g/t", 1)
+    stage.clients["other"].leave()
+    member = stage.client("member", acks=False)
+    member.subscribe("$share/g/t", 1)
+    asks(stage, qos=1)
+    stage.turn()
+    assert member.numbers == [0]
+    stage.broker.unsubscribe(member.session, "$share/g/t", stage.now)
+    stage.run(1)
+    assert not receipts(stage)
+    member.acknowledge()
+    stage.run(0.5)
+    only(stage, owed=1, got=1)

@@ -91,6 +91,10 @@ def test_mosquitto_is_as_open_as_its_file(tmp_path: Path, text: str, expected: o
         ("qpidd.conf", "port=5672\nauth=no\nauth=yes\n", {5672: CLOSED}),
         ("qpidd.conf", "port=5672\nauth=no\nacl-file=/etc/acl\n", {5672: CLOSED}),
         ("qpidd.conf", "port=5672\nauth=no\nrequire-encryption=yes\n", {5672: CLOSED}),
+        ("qpidd.conf", "port=5672\nauth=no\nload-module=acl.so\n", {5672: CLOSED}),
+        ("qpidd.conf", "port=5672\nauth=no\nload-module=/usr/lib/qpid/daemon/mine.so\n", {5672: CLOSED}),
+        ("qpidd.conf", "port=5672\nauth=no\nload-module=/usr/lib/qpid/daemon/linearstore.so\n", {5672: OPEN}),
+        ("qpidd.conf", "port=5672\nauth=no\nconfig=/etc/other.conf\n", {5672: CLOSED}),
         ("qpidd.conf", "port=5672\nauth=no\ninterface=127.0.0.1\ninterface=::1\ninterface=eth0\n",
          {5672: ("::1", None)}),
         ("rabbitmq.conf", "listeners.tcp.default = 5672\nlisteners.tcp.default = 5673\n", {5673: CLOSED}),
@@ -123,6 +127,90 @@ def test_mosquitto_is_as_open_as_its_file(tmp_path: Path, text: str, expected: o
 )  # fmt: skip
 def test_others_are_as_open_as_their_files(tmp_path: Path, name: str, text: str, expected: object) -> None:
     assert access(settings_of(imported(tmp_path, (name, text)))) == expected
+
+
+SPRING = """<beans xmlns="http://www.springframework.org/schema/beans" {beans}>
+ <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer">
+  <property name="locations"><value>file:${{activemq.conf}}/credentials.properties</value></property></bean>
+ <bean id="logQuery" class="io.fabric8.insight.log.log4j.Log4jLogQuery" lazy-init="false" scope="singleton"/>{outer}
+ <broker xmlns="http://activemq.apache.org/schema/core" brokerName="localhost" dataDirectory="d" {attribute}>
+  <destinationPolicy><policyMap><policyEntries><policyEntry topic="&gt;"><pendingMessageLimitStrategy>
+   <constantPendingMessageLimitStrategy limit="1000"/></pendingMessageLimitStrategy></policyEntry></policyEntries>
+  </policyMap></destinationPolicy><managementContext><managementContext createConnector="false"/></managementContext>
+  <persistenceAdapter><kahaDB directory="d/kahadb"/></persistenceAdapter>{inner}
+  <systemUsage><systemUsage><memoryUsage><memoryUsage percentOfJvmHeap="70"/></memoryUsage>
+   <storeUsage><storeUsage limit="100 gb"/></storeUsage></systemUsage></systemUsage>
+  <transportConnectors><transportConnector name="mqtt"
+   uri="mqtt://0.0.0.0:1883?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857600{query}"/></transportConnectors>
+  <shutdownHooks><bean xmlns="http://www.springframework.org/schema/beans"
+   class="org.apache.activemq.hooks.SpringContextHook"/></shutdownHooks>
+ </broker></beans>"""
+"""ActiveMQ's own configuration, and room for more."""
+CLASS = "<bean class='{}'/>"
+
+
+@pytest.mark.parametrize(
+    ("where", "more", "expected"),
+    [
+        ("outer", "", OPEN), ("outer", "<import resource='jetty.xml'/>", OPEN),
+        ("outer", "<import resource='file:${activemq.base}/conf/camel.xml'/>", OPEN),
+        ("outer", "<import resource='classpath:jetty-spring.xml'/>", OPEN),
+        ("outer", "<import resource='security.xml'/>", CLOSED), ("outer", "<import/>", CLOSED),
+        ("outer", "<import resource='my-jetty.xml'/>", CLOSED), ("outer", "<import resource='*.xml'/>", CLOSED),
+        ("outer", "<context:component-scan xmlns:context='urn:c' base-package='a'/>", CLOSED),
+        ("outer", CLASS.format("org.apache.activemq.security.SimpleAuthenticationPlugin"), CLOSED),
+        ("outer", CLASS.format("org.apache.activemq.broker.BrokerService"), CLOSED),
+        ("outer", CLASS.format("org.springframework.beans.factory.config.MethodInvokingFactoryBean"), CLOSED),
+        ("outer", CLASS.format("org.springframework.beans.factory.config.PropertyOverrideConfigurer"), CLOSED),
+        ("outer", CLASS.format("com.example.Mine"), CLOSED), ("outer", "<bean parent='x'/>", CLOSED),
+        ("outer", "<bean class='org.apache.camel.X'><property name='p'><bean class='com.example.Mine'/></property>"
+                  "</bean>", CLOSED),
+        ("outer", CLASS.format("org.apache.commons.dbcp2.BasicDataSource"), OPEN),
+        ("outer", "<description>ours</description>", OPEN), ("beans", "default-lazy-init='true'", OPEN),
+        ("beans", "profile='a'", CLOSED),
+        ("inner", "<property name='plugins'><list><ref bean='q'/></list></property>", CLOSED),
+        ("inner", "<plugins><ref bean='q'/></plugins>", CLOSED), ("inner", "<gate/>", CLOSED),
+        ("inner", "<gate><keeper name='a'/></gate>", CLOSED), ("inner", "<transportConnectors/>", OPEN),
+        ("inner", f"<services>{CLASS.format('com.example.Mine')}</services>", CLOSED),
+        ("inner", "<destinationInterceptors><virtualDestinationInterceptor/></destinationInterceptors>", OPEN),
+        ("inner", f"<destinationInterceptors>{CLASS.format('com.example.Mine')}</destinationInterceptors>", CLOSED),
+        ("inner", f"<networkConnectors>{CLASS.format('com.example.Mine')}</networkConnectors>", OPEN),
+        ("inner", "<persistenceAdapter><kahaDB indexCacheSize='9'/></persistenceAdapter>", OPEN),
+        ("attribute", "useJmx='true' schedulerSupport='true' id='b'", OPEN), ("attribute", "gate='shut'", CLOSED),
+        ("attribute", "xmlns:p='urn:p' p:plugins-ref='q'", CLOSED), ("attribute", "services='#mine'", CLOSED),
+        ("attribute", "destinationInterceptors='#mine'", CLOSED), ("attribute", "rejectDurableConsumers='a'", CLOSED),
+        ("query", "&amp;transport.defaultKeepAlive=9&amp;backlog=5", OPEN), ("query", "&amp;gate=shut", CLOSED),
+    ],
+)  # fmt: skip
+def test_what_nobody_knows_in_a_file_of_activemq_closes_it(
+    tmp_path: Path, where: str, more: str, expected: object
+) -> None:
+    parts = dict.fromkeys(("beans", "outer", "attribute", "inner", "query"), "") | {where: more}
+    settings = settings_of(imported(tmp_path, ("activemq.xml", SPRING.format(**parts))))
+    assert access(settings) == {1883: expected}
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "expected"),
+    [
+        ("", "", OPEN), ("", "<authentication><module>x</module></authentication>", CLOSED),
+        ("<IPAllow>10.0.0.0/8</IPAllow>", "", CLOSED), ("<Gate/>", "", CLOSED),
+        ("", "<Include>a.xml</Include>", CLOSED),
+        ("", "<Users><User>a</User></Users>", CLOSED), ("<TransportFilter>x</TransportFilter>", "", CLOSED),
+        ("", "<Logging><Target><Protocol>stdout</Protocol></Target></Logging>", OPEN),
+        ("", "<Modules><Module><Name>a</Name><Library>liba.so</Library></Module></Modules>", OPEN),
+        ("", "<Admin><InetAddr>8085</InetAddr><Authentication><Module>x</Module></Authentication></Admin>", OPEN),
+        ("", "<Authentication><Module>amps-default-authentication-module</Module></Authentication>", OPEN),
+        ("", "<Modules><Module><Name>amps-default-authentication-module</Name><Library>libmine.so</Library></Module>"
+             "</Modules><Authentication><Module>amps-default-authentication-module</Module></Authentication>", CLOSED),
+    ],
+)  # fmt: skip
+def test_what_nobody_knows_in_a_file_of_amps_closes_it(
+    tmp_path: Path, inner: str, outer: str, expected: object
+) -> None:
+    text = (f"<AMPSConfig>{outer}<Transports><Transport><Name>t</Name><Type>tcp</Type><InetAddr>1883</InetAddr>{inner}"
+            "</Transport></Transports></AMPSConfig>")  # fmt: skip
+    assert access(settings_of(imported(tmp_path, ("amps.xml", text)))) == {1883: expected}
 
 
 def test_definitions_of_users_close_a_listener_for_anybody(tmp_path: Path) -> None:

@@ -51,10 +51,7 @@ def import_files(paths: Sequence[Path], kind: str = "") -> Import:
             raise ConfigError(
                 f"{files[0].path} is of {origins[0].title}, and {file.path} of {origin.title}: import them one by one"
             )
-    draft = Draft(
-        [option for origin in dict.fromkeys(origins) for option in origin.options],
-        knows_all=not any(origin.xml for origin in origins),
-    )
+    draft = Draft([option for origin in dict.fromkeys(origins) for option in origin.options])
     for origin in dict.fromkeys(origins):
         roots = [origin.parse(file) for file, its in zip(files, origins, strict=True) if its is origin]
         draft.hide_users(roots)

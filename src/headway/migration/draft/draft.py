@@ -99,10 +99,7 @@ ELSEWHERE = "it stands where it has no meaning, or its value is said elsewhere"
 
 
 class Draft:
-    def __init__(self, options: Sequence[Option], *, knows_all: bool = False) -> None:
-        """``knows_all``: the other system refuses a file with a setting that it does not know, so one that is not known
-        here may mean anything."""
-        self._knows_all = knows_all
+    def __init__(self, options: Sequence[Option]) -> None:
         self._options = {name: option for option in options for name in option.names}
         self._groups = sorted((name[:-1] for name in self._options if name.endswith("*")), key=len, reverse=True)
         """Beginnings of the names of groups, the longest first."""
@@ -154,7 +151,9 @@ class Draft:
             node.said = True
             if result is Result.LOST:
                 option = self.option(node)
-                if self._knows_all if option is None else option.restricts:
+                # These systems refuse a file with a setting that they do not know: one that nobody knows here may
+                # mean anything.
+                if option is None or option.restricts:
                     self.close(node)
             self.outcomes.append(Outcome(node.where, node.label, node.shown, result, why))
 

@@ -53,6 +53,29 @@ HARMLESS = (
     "udpTraceBrokerPlugin", "virtualSelectorCacheBrokerPlugin",
 )  # fmt: skip
 """Plug-ins that keep nobody out."""
+BEANS = re.compile(
+    r"org\.springframework\.(beans\.factory\.config\.(PropertyPlaceholderConfigurer|PropertiesFactoryBean)"
+    r"|context\.support\.PropertySourcesPlaceholderConfigurer|jms\..*)|org\.jasypt\..*"
+    r"|(org\.fusesource|io\.fabric8)\.(insight\.log\.\w+\.Log\w*Query|mq\.fabric\.ConfigurationProperties)"
+    r"|org\.apache\.activemq\.(hooks\.SpringContextHook|broker\.PublishedAddressPolicy|web\.WebConsolePort"
+    r"|((spring|(jms\.)?pool)\.)?\w+ConnectionFactory|spring\.Spring(Consumer|Producer)"
+    r"|camel\.component\.ActiveMQ\w*|command\.ActiveMQ(Queue|Topic)|(store|leveldb)\..*)"
+    r"|(org\.apache\.(camel|commons\.dbcp2?|tomcat\.jdbc\.pool|derby\.jdbc)|org\.(eclipse|mortbay)\.jetty"
+    r"|org\.postgresql|oracle\.jdbc|com\.(mysql|zaxxer\.hikari|mchange\.v2\.c3p0))\..*"
+)
+"""Classes of beans of Spring that keep nobody out of the broker: properties, logs, clients, stores, the web console."""
+IMPORTS = ("jetty.xml", "jetty-spring.xml", "camel.xml")
+"""Files that ActiveMQ's own import: the web console, with its login; and routes of Camel, which are clients."""
+APART = (
+    "destinationPolicy", "policyEntry", "persistenceAdapter", "persistenceFactory", "systemUsage", "networkConnectors",
+    "jmsBridgeConnectors", "managementContext", "ioExceptionHandler", "camelContext",
+)  # fmt: skip
+"""Elements within which no bean decides who may come in."""
+GROUPS = (
+    "transportConnectors", "destinationPolicy", "policyMap", "policyEntries", "persistenceAdapter", "systemUsage",
+    "broker", "beans",
+)  # fmt: skip
+"""Elements that say nothing by themselves."""
 _SIMPLE = "simpleAuthenticationPlugin"
 """The plug-in that says itself whether anybody may come in beside the users in it."""
 _STORES = ("kahaDB", "amqPersistenceAdapter", "levelDB", "mKahaDB", "replicatedLevelDB")
@@ -84,6 +107,23 @@ def read_plugins(root: Node, draft: Draft) -> None:
             anybody = node.child("anonymousAccessAllowed") if node.name == _SIMPLE else None
             if anybody is None or anybody.text.strip() != "true":
                 draft.close(node)
+
+
+def read_spring(root: Node, draft: Draft) -> None:
+    """Closes the import if Spring may have more for the broker than this file says: another file, or a bean of a class
+    that nobody knows here."""
+    for node in root.walk():
+        if node.kind is Kind.ATTRIBUTE:
+            if node.label.startswith("beans default-"):
+                draft.same(node, why="it is about Spring alone")
+        elif node.name == "import":
+            if re.split("[/:]", node.value("resource"))[-1] not in IMPORTS:
+                draft.close(node)
+        elif node.name == "bean":
+            if not BEANS.fullmatch(node.value("class")) and not node.within(*APART):
+                draft.close(node)
+        elif node.name == "description" or (node.name in GROUPS and not node.children and not node.text):
+            draft.same(node, why="it sets nothing")
 
 
 def read_usage(root: Node, draft: Draft) -> None:
@@ -273,6 +313,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         read_usage(root, draft)
         read_store(root, draft)
         read_plugins(root, draft)
+        read_spring(root, draft)
         entries = root.find("policyEntry")
         for entry in entries:
             _entry(entry, draft)

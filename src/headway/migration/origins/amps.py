@@ -26,13 +26,14 @@ UNITS: Mapping[str, int] = {
 }  # fmt: skip
 SECURE = ("tcps", "amps-replication-secure")
 DEFAULT_MODULES = ("amps-default-authentication-module", "amps-default-entitlement-module")
-"""They let in everybody, and allow everything."""
+"""They let in everybody, and allow everything, unless the file says what they are."""
 CONFLATED = ("ConflatedTopic", "TopicReplica")
 INTERVAL_MS = 5000
 _DISCONNECT = {"action": "disconnect", "connection": True}
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
+    own = {node.value("Name") for root in roots for node in root.find("Module")}
     for root in roots:
         instance = root.child("AMPSConfig") or root
         name = instance.child("Name")
@@ -48,7 +49,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         _admin(root, draft)
         for node in root.find("Authentication", "Entitlement"):
             default = len(node.all("Module")) == 1 and node.value("Module") in DEFAULT_MODULES
-            if not default and not node.within("Admin"):
+            if (not default or node.value("Module") in own) and not node.within("Admin"):
                 draft.close(node)
         for topic in root.find("Topic", "TopicDefinition", "TopicMetaData"):
             if topic.within("SOW") or topic.name != "Topic":

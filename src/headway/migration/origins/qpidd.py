@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from headway.migration.draft import Draft, Unreadable, rule, said, units
 from headway.migration.formats import Node, read_lines
 from headway.migration.origins.origin import Origin
 
 DEFAULT_LIMIT = 104_857_600
+MODULES = (
+    "amqp", "cluster", "ha", "legacystore", "linearstore", "msgstore", "rdma", "replicating_listener",
+    "replication_exchange", "ssl", "store", "watchdog", "xml",
+)  # fmt: skip
+"""Qpid's own modules that keep nobody out; ``acl`` does."""
 STOP, RESUME = 80, 70
 """Percent of the limit of a queue at which its publishers are stopped, and go on."""
 
@@ -29,6 +35,8 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         for node in root.all("data-dir", "store-dir"):
             draft.put_journal(node)
         draft.same(*root.all("no-data-dir", "tcp-nodelay"))
+        known = (node for node in root.all("load-module") if Path(node.text).name.removesuffix(".so") in MODULES)
+        draft.same(*known, why="it is about the inside of Qpid, and keeps nobody out")
         _flow(root, draft)
         draft.leftovers(root)
 
